@@ -1,0 +1,43 @@
+//! Time, in the one file that may ask for it. A shard asks once a turn and everybody on it uses that answer;
+//! under the simulator time moves only when the test says so.
+
+use std::{
+    cell::Cell,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+/// The shard's clock. Time is counted from the clock's own start and never goes back (CLOCK_MONOTONIC).
+#[derive(Debug, Clone)]
+pub(crate) enum Clock {
+    /// The machine's monotonic clock.
+    Real { start: Instant },
+    /// Simulated: moved by hand, shared by everybody who holds a clone.
+    Simulated { now: Rc<Cell<Duration>> },
+}
+
+impl Clock {
+    pub(crate) fn real() -> Self {
+        Clock::Real { start: Instant::now() }
+    }
+
+    pub(crate) fn simulated() -> Self {
+        Clock::Simulated { now: Rc::default() }
+    }
+
+    /// Time since the clock's start.
+    pub(crate) fn now(&self) -> Duration {
+        match self {
+            Clock::Real { start } => start.elapsed(),
+            Clock::Simulated { now } => now.get(),
+        }
+    }
+
+    /// Moves simulated time. Real time moves by itself.
+    pub(crate) fn advance(&self, by: Duration) {
+        match self {
+            Clock::Real { .. } => {}
+            Clock::Simulated { now } => now.set(now.get() + by),
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Real descriptors, owned: shared by the uring and epoll drivers.

@@ -1,0 +1,1 @@
+//! The provided-buffer ring of the uring driver.

@@ -1,0 +1,1 @@
+//! Operation slots of the drivers.

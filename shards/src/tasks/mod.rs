@@ -1,0 +1,1 @@
+//! Futures of a shard.
