@@ -1,11 +1,12 @@
 //! Skeleton: filled in by the next commits.
+#![allow(unsafe_code, reason = "the ioctl that no safe crate offers")]
 
 use super::{
     Address, Completion, Descriptor, DriverAccount, DriverOptions, ListenOptions, Op, Owner, SendProgress, Shutdown,
     SocketOption, TurnResult, Wait,
 };
 use crate::{buffers::Pool, error::Result, inbox::WakeFd, sync::Arc, table::Key};
-use std::{io, net::SocketAddr, os::fd::OwnedFd, rc::Rc, time::Duration};
+use std::{io, net::SocketAddr, os::fd::{AsRawFd, BorrowedFd, OwnedFd}, rc::Rc, time::Duration};
 
 #[derive(Debug)]
 pub(crate) struct UringDriver;
@@ -29,4 +30,12 @@ impl UringDriver {
     pub(crate) fn send_progress(&self, _fd: Descriptor) -> io::Result<SendProgress> { unreachable!() }
     pub(crate) fn account(&self) -> DriverAccount { unreachable!() }
     pub(crate) fn stop(self: Box<Self>, _within: Duration) -> usize { unreachable!() }
+}
+
+/// Bytes in a socket's send queue that the peer has not acknowledged (SIOCOUTQ; tcp(7), unix(7)).
+pub(super) fn send_queue_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: SIOCOUTQ (the same number as TIOCOUTQ) writes one int, and `bytes` is one, alive for the call.
+    let answer = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(bytes.max(0) as u64) }
 }
