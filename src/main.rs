@@ -1,1 +1,47 @@
-fn main() {}
+//! The program: reads the command line and runs what it names. The one place that knows configuration and handlers;
+//! no request passes through it.
+
+mod cli;
+mod failure;
+
+use cli::{Command, Refusal};
+use failure::{Exit, Failure};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match cli::parse(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(Refusal::Text(text)) => {
+            print!("{text}");
+            return ExitCode::SUCCESS;
+        }
+        Err(Refusal::Failure(failure)) => return end(&failure),
+    };
+    match run(cli.command) {
+        Ok(code) => code,
+        Err(failure) => end(&failure),
+    }
+}
+
+fn end(failure: &Failure) -> ExitCode {
+    eprintln!("{failure}");
+    failure.exit.into()
+}
+
+fn run(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Bench { .. } => Err(later("bench")),
+        Command::Doctor => Err(later("doctor")),
+        Command::Demo(_) => Err(later("demo")),
+        Command::Serve { .. } => Err(later("serve")),
+        Command::Respond(_) => Err(later("respond")),
+    }
+}
+
+fn later(command: &str) -> Failure {
+    Failure::new(
+        Exit::Usage,
+        format!("the command '{command}' is not in this version"),
+        "see shardlet --help",
+    )
+}

@@ -1,0 +1,337 @@
+//! The command line: names, flags and their values, exactly as the README promises them. Values in, a [`Cli`] or a
+//! one-line [`Failure`] out; it starts nothing, opens nothing and knows no server.
+
+use crate::failure::{Exit, Failure};
+use clap::{Args, Parser, Subcommand, ValueEnum, error::ErrorKind};
+use http::{HeaderName, HeaderValue};
+use std::{ffi::OsString, fmt, net::IpAddr, num::NonZeroUsize, path::PathBuf, str::FromStr};
+
+/// What the user asked for.
+#[derive(Debug, Parser)]
+#[command(
+    name = "shardlet",
+    version,
+    about = "A thread-per-core HTTP server for Linux io_uring",
+    disable_help_subcommand = true,
+    subcommand_required = true,
+    after_help = COMMON_HELP
+)]
+pub(crate) struct Cli {
+    /// The subcommand.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const COMMON_HELP: &str = "\
+Without a command: demo. Common flags of the servers:
+  --listen ADDR      8080, :8080 (every interface), host:port, [::1]:80, unix:/path
+  --shards N         threads, one per core          --driver auto|uring|epoll
+  --admin ADDR|off   metrics and health             --workers N
+  --log text|json    format of the log              --access-log FILE|-|off
+
+Exit codes: 0 ok, 1 run time, 2 usage, 3 config, 4 environment.";
+
+/// The commands of this version.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Everything live on one page: no files, no configuration
+    Demo(ServerArgs),
+    /// Serve the files of a folder
+    Serve {
+        /// The folder
+        dir: PathBuf,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+    /// Give one fixed answer to every request
+    Respond(RespondArgs),
+    /// Say what works here: kernel, driver and why, limits, cores
+    Doctor,
+    /// Measure a server: load with latency histograms
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// Everything behind `bench`, for the load tool to read
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+}
+
+/// Flags that every server has.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ServerArgs {
+    /// Where to listen: 8080, :8080 (every interface), host:port, [::1]:80, unix:/path [default: 127.0.0.1:8080]
+    #[arg(value_name = "LISTEN")]
+    listen_position: Option<Listen>,
+    /// The same as LISTEN
+    #[arg(long = "listen", value_name = "ADDR", conflicts_with = "listen_position")]
+    listen_flag: Option<Listen>,
+    /// Shards, one thread each [default: cores this process may use]
+    #[arg(long, value_name = "N")]
+    pub(crate) shards: Option<NonZeroUsize>,
+    /// How to speak to the kernel
+    #[arg(long, value_enum, default_value_t = DriverChoice::Auto)]
+    pub(crate) driver: DriverChoice,
+    /// Address of metrics and health, or off
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9090")]
+    pub(crate) admin: Admin,
+    /// Format of the log on standard error
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
+    pub(crate) log: LogFormat,
+    /// Threads for blocking work [default: one per shard, 2 or more]
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<NonZeroUsize>,
+    /// Access log: a file, - for standard output, or off
+    #[arg(long, value_name = "FILE", default_value = "off")]
+    pub(crate) access_log: AccessLog,
+}
+
+impl ServerArgs {
+    /// Where to listen: the flag, the position, or the default.
+    pub(crate) fn listen(&self) -> Listen {
+        let asked = self.listen_flag.as_ref().or(self.listen_position.as_ref());
+        asked.cloned().unwrap_or_else(|| Listen::Tcp { host: LOOPBACK.into(), port: 8080 })
+    }
+}
+
+/// The answer of `respond`, and its server.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RespondArgs {
+    /// Status code of the answer
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(200..=599))]
+    pub(crate) status: u16,
+    /// Content of the answer
+    #[arg(long, default_value = "")]
+    pub(crate) body: String,
+    /// A field of the answer; may be given more than once
+    #[arg(long = "header", value_name = "NAME: VALUE")]
+    pub(crate) headers: Vec<Field>,
+    /// Where and how to serve.
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+/// `--driver`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DriverChoice {
+    /// io_uring where it works, else epoll
+    Auto,
+    /// io_uring, or fail with the reason
+    Uring,
+    /// epoll
+    Epoll,
+}
+
+/// `--log`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// A line for people
+    Text,
+    /// A JSON object a line
+    Json,
+}
+
+/// A place to listen at. Host names are looked up at start, not here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Listen {
+    /// A TCP port; 0 means any.
+    Tcp {
+        /// Address or name, without brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// A Unix stream socket.
+    Unix(PathBuf),
+}
+
+const LOOPBACK: &str = "127.0.0.1";
+const EVERY_INTERFACE: &str = "0.0.0.0";
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Listen, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match path {
+                "" => Err("unix: needs a path, as in unix:/run/shardlet.sock".into()),
+                path => Ok(Listen::Unix(path.into())),
+            };
+        }
+        let (host, port) = match text.rsplit_once(':') {
+            None => (LOOPBACK, text),
+            Some(("", port)) => (EVERY_INTERFACE, port),
+            Some((host, port)) => (host, port),
+        };
+        let port = parse_port(port).ok_or_else(|| format!("'{port}' is no port (0 to 65535)"))?;
+        let host = match host.strip_prefix('[') {
+            Some(inner) => inner.strip_suffix(']').filter(|address| is_ipv6(address)),
+            None => Some(host).filter(|host| is_host(host)),
+        };
+        let host = host.ok_or("use 8080, :8080, host:port, [::1]:80 or unix:/path")?;
+        Ok(Listen::Tcp { host: host.into(), port })
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listen::Tcp { host, port } if host.contains(':') => write!(out, "[{host}]:{port}"),
+            Listen::Tcp { host, port } => write!(out, "{host}:{port}"),
+            Listen::Unix(path) => write!(out, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Digits only: `u16::from_str` alone would take a sign.
+fn parse_port(text: &str) -> Option<u16> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+fn is_ipv6(text: &str) -> bool {
+    matches!(text.parse(), Ok(IpAddr::V6(_)))
+}
+
+fn is_host(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
+}
+
+/// `--admin`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Admin {
+    /// No admin listener.
+    Off,
+    /// Listens here.
+    At(Listen),
+}
+
+impl FromStr for Admin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Admin, String> {
+        match text {
+            "off" => Ok(Admin::Off),
+            address => address.parse().map(Admin::At),
+        }
+    }
+}
+
+/// `--access-log`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AccessLog {
+    /// None is written.
+    Off,
+    /// To standard output.
+    StandardOutput,
+    /// To the end of this file.
+    File(PathBuf),
+}
+
+impl FromStr for AccessLog {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<AccessLog, String> {
+        match text {
+            "off" => Ok(AccessLog::Off),
+            "-" => Ok(AccessLog::StandardOutput),
+            "" => Err("give a file, - or off".into()),
+            file => Ok(AccessLog::File(file.into())),
+        }
+    }
+}
+
+/// One field of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Field {
+    /// Its name.
+    pub(crate) name: HeaderName,
+    /// Its value.
+    pub(crate) value: HeaderValue,
+}
+
+/// Fields that frame the message or belong to the connection: the server writes them itself.
+const OWN_FIELDS: [&str; 7] =
+    ["content-length", "transfer-encoding", "connection", "date", "trailer", "upgrade", "keep-alive"];
+
+impl FromStr for Field {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Field, String> {
+        let (name, value) = text.split_once(':').ok_or("write it as 'Name: value'")?;
+        let name: HeaderName = name.parse().map_err(|_| format!("'{name}' is no field name"))?;
+        if OWN_FIELDS.contains(&name.as_str()) {
+            return Err(format!("the server writes {name} itself"));
+        }
+        let value = value.trim_matches([' ', '\t']);
+        let value = value.parse().map_err(|_| "control characters are not allowed in a value")?;
+        Ok(Field { name, value })
+    }
+}
+
+/// How parsing can end without a command to run.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// `--help` or `--version`: print this, exit 0.
+    Text(String),
+    /// Wrong usage.
+    Failure(Failure),
+}
+
+/// Commands that are promised and not built yet.
+const LATER_COMMANDS: [&str; 4] = ["proxy", "run", "check", "config"];
+
+/// Reads the command line, `args[0]` being the program's name.
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Refusal> {
+    let mut args: Vec<OsString> = args.into_iter().collect();
+    let first = args.get(1).and_then(|arg| arg.to_str()).unwrap_or("");
+    if LATER_COMMANDS.contains(&first) {
+        let what = format!("the command '{first}' is not in this version");
+        let cure = "there are demo, serve, respond and doctor: see shardlet --help";
+        return Err(Refusal::Failure(Failure::new(Exit::Usage, what, cure)));
+    }
+    let is_flag = first.is_empty() || first.starts_with('-');
+    if is_flag && !["-h", "--help", "-V", "--version"].contains(&first) {
+        args.insert(1.min(args.len()), "demo".into());
+    }
+    let cli = Cli::try_parse_from(args).map_err(|error| refusal(&error))?;
+    check_response(&cli).map_err(Refusal::Failure)?;
+    Ok(cli)
+}
+
+/// RFC 9110 §15.3.5, §15.3.6 and §15.4.5: 204, 205 and 304 have no content.
+fn check_response(cli: &Cli) -> Result<(), Failure> {
+    match &cli.command {
+        Command::Respond(args) if matches!(args.status, 204 | 205 | 304) && !args.body.is_empty() => {
+            let what = format!("--status {} cannot have a --body", args.status);
+            Err(Failure::new(Exit::Usage, what, "leave --body out or choose another status"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn refusal(error: &clap::Error) -> Refusal {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Refusal::Text(error.render().to_string()),
+        _ => Refusal::Failure(usage_failure(&error.render().to_string())),
+    }
+}
+
+/// clap explains itself in paragraphs: the first says what, a `tip:` line says the cure.
+fn usage_failure(rendered: &str) -> Failure {
+    let first: Vec<&str> = rendered.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    let what = first.join(" ");
+    let what = what.strip_prefix("error: ").unwrap_or(&what);
+    let details = rendered.lines().map(str::trim).filter(|line| line.starts_with("[possible values"));
+    let mut what = what.to_string();
+    for detail in details.filter(|detail| !first.contains(detail)) {
+        what.push(' ');
+        what.push_str(detail);
+    }
+    let tip = rendered.lines().find_map(|line| line.trim().strip_prefix("tip: "));
+    let cure =
+        tip.map_or_else(|| "see shardlet --help".to_string(), |tip| format!("{tip}; see shardlet --help"));
+    Failure::new(Exit::Usage, what, cure)
+}
+
+#[cfg(test)]
+#[path = "cli_tests.rs"]
+mod tests;
