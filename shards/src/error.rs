@@ -37,6 +37,11 @@ pub enum Error {
     },
     /// The time set for the operation ran out.
     TimedOut,
+    /// Work that was handed to another thread panicked there.
+    Panicked {
+        /// The message of the panic.
+        message: String,
+    },
 }
 
 impl Error {
@@ -49,11 +54,14 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Kernel { what, source } => write!(f, "{what}: {source}"),
-            Error::DriverUnavailable { driver, reason } => write!(f, "driver {driver} cannot work here: {reason}"),
+            Error::DriverUnavailable { driver, reason } => {
+                write!(f, "driver {driver} cannot work here: {reason}")
+            }
             Error::LimitReached { limit } => write!(f, "limit reached: {limit}"),
             Error::Stopping => f.write_str("the shard is stopping"),
             Error::Misuse { advice } => write!(f, "not possible here: {advice}"),
             Error::TimedOut => f.write_str("timed out"),
+            Error::Panicked { message } => write!(f, "the work panicked: {message}"),
         }
     }
 }

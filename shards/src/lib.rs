@@ -6,11 +6,13 @@
 //!
 //! Other threads hold a [`ShardHandle`] and hand work over with it; that is the only way in.
 
+mod affinity;
 mod buffers;
 mod clock;
 mod driver;
 mod error;
 mod inbox;
+mod offload;
 mod sync;
 mod table;
 mod tasks;
@@ -19,3 +21,4 @@ mod timers;
 pub use buffers::Lease;
 pub use error::{Error, Result};
 pub use table::{Key, Table};
+pub use tasks::{JoinError, JoinHandle};
