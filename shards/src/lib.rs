@@ -11,6 +11,7 @@ mod buffers;
 mod clock;
 mod driver;
 mod error;
+pub mod fs;
 mod inbox;
 mod offload;
 mod sync;
