@@ -16,6 +16,7 @@
 //! 6. A completion whose slot has another generation is counted, its buffer returned, and ignored.
 //! 7. At most one `Receive` and one `Send` are in flight per socket.
 
+mod completions;
 mod descriptors;
 mod epoll;
 mod op;
@@ -34,7 +35,7 @@ use crate::{
 };
 pub(crate) use op::*;
 pub use probe::{DriverKind, ProbeReport};
-pub(crate) use sim::{SimDriver, SimNet};
+pub(crate) use sim::{End, SimClient, SimDriver, SimFaults, SimNet};
 use std::{io, net::SocketAddr, os::fd::OwnedFd, rc::Rc, time::Duration};
 
 /// The driver of one shard.
