@@ -1,1 +1,4 @@
 //! shardlet
+
+pub mod load;
+pub mod metrics;

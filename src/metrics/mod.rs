@@ -1,0 +1,3 @@
+//! Figures: what is counted and how it is kept. Nothing here decides anything.
+
+pub mod histogram;
