@@ -40,8 +40,18 @@ impl WakeFd {
     pub(crate) fn drain(&self) {
         let mut poll = [rustix::event::PollFd::new(&self.fd, rustix::event::PollFlags::IN)];
         if rustix::event::poll(&mut poll, Some(&rustix::event::Timespec::default())) == Ok(1) {
+            // Readable, and no one else reads: this gives 8 bytes. EINTR leaves the count for the next time.
             let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
         }
+    }
+
+    /// Sleeps until it is written, for at most `within`, and takes what was written. False: the time ran out.
+    pub(crate) fn wait(&self, within: std::time::Duration) -> bool {
+        let mut poll = [rustix::event::PollFd::new(&self.fd, rustix::event::PollFlags::IN)];
+        let within = rustix::event::Timespec::try_from(within).ok();
+        let readable = rustix::event::poll(&mut poll, within.as_ref()) == Ok(1);
+        self.drain();
+        readable
     }
 
     /// How often it was written, ever.
