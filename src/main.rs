@@ -2,7 +2,10 @@
 //! no request passes through it.
 
 mod cli;
+mod doctor;
 mod failure;
+mod signals;
+mod startup;
 
 use cli::{Command, Refusal};
 use failure::{Exit, Failure};
@@ -31,11 +34,19 @@ fn end(failure: &Failure) -> ExitCode {
 fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Bench { .. } => Err(later("bench")),
-        Command::Doctor => Err(later("doctor")),
+        Command::Doctor => Ok(examine()),
         Command::Demo(_) => Err(later("demo")),
         Command::Serve { .. } => Err(later("serve")),
         Command::Respond(_) => Err(later("respond")),
     }
+}
+
+fn examine() -> ExitCode {
+    let driver =
+        doctor::DriverFacts { found: String::new(), reason: Some("this version has no other driver".into()) };
+    let (text, can_run) = doctor::report(&doctor::Facts::find(driver));
+    print!("{text}");
+    if can_run { ExitCode::SUCCESS } else { Exit::Environment.into() }
 }
 
 fn later(command: &str) -> Failure {
