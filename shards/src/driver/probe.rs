@@ -12,3 +12,6 @@ pub enum DriverKind {
 /// What the probe found.
 #[derive(Debug, Clone)]
 pub struct ProbeReport;
+pub(super) fn allowed_extras() -> super::uring::Extras {
+    super::uring::Extras { no_sqarray: true, no_iowait: true, registered: true }
+}

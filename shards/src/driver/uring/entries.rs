@@ -1,0 +1,102 @@
+//! Submission queue entries, one function an operation. Pure: an entry is a description, nothing is handed to the
+//! kernel here.
+
+use super::super::{
+    ring_buffers::GROUP,
+    slots::{Kind, Slot, Work, user_data},
+};
+use crate::table::Key;
+use io_uring::{
+    opcode,
+    squeue::{Entry, Flags},
+    types::{CancelBuilder, Fd},
+};
+
+/// How a receive is armed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReceiveMode {
+    /// One entry for many completions, or one for one.
+    pub(super) multishot: bool,
+    /// Wait for the socket before anything else. Without it, arming on an idle socket looks for a buffer first
+    /// and fails when there is none.
+    pub(super) poll_first: bool,
+    /// Most bytes of one single-shot receive.
+    pub(super) buffer_bytes: usize,
+}
+
+/// The entry that starts, or starts again, the operation of a slot. It points into the slot.
+#[inline]
+pub(super) fn entry_for(slot: &mut Slot, key: Key, receive: ReceiveMode) -> Entry {
+    let fd = Fd(slot.fd.0);
+    let entry = match &mut slot.work {
+        Work::Accept => opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build(),
+        Work::Receive => receive_entry(fd, receive),
+        Work::Send { buffer, message } => match message {
+            Some(message) => {
+                message.point_at(buffer);
+                opcode::SendMsg::new(fd, &raw const message.header).flags(SEND_FLAGS as u32).build()
+            }
+            None => {
+                let rest = buffer.slices().next().unwrap_or_default();
+                let len = rest.len().min(TRANSFER_BYTES_MAX) as u32;
+                opcode::Send::new(fd, rest.as_ptr(), len).flags(SEND_FLAGS).build()
+            }
+        },
+        Work::Connect { address } => {
+            let (pointer, len) = match address {
+                Some(address) => (address.as_ptr().cast(), address.len()),
+                None => (std::ptr::null(), 0),
+            };
+            opcode::Connect::new(fd, pointer, len).build()
+        }
+        Work::Read { buffer, offset, len } => {
+            let len = (*len).min(TRANSFER_BYTES_MAX) as u32;
+            opcode::Read::new(fd, buffer.as_mut_ptr(), len).offset(*offset).build()
+        }
+    };
+    entry.user_data(user_data(slot.work.kind(), key))
+}
+
+#[inline]
+fn receive_entry(fd: Fd, mode: ReceiveMode) -> Entry {
+    let mut ioprio = if mode.poll_first { RECVSEND_POLL_FIRST } else { 0 };
+    // A multishot receive takes its length from the buffers; older kernels insist on 0.
+    let mut len = mode.buffer_bytes as u32;
+    if mode.multishot {
+        ioprio |= RECV_MULTISHOT;
+        len = 0;
+    }
+    let entry = opcode::Recv::new(fd, std::ptr::null_mut(), len).ioprio(ioprio).buf_group(GROUP);
+    entry.build().flags(Flags::BUFFER_SELECT)
+}
+
+/// Asks that an operation end. Its own completion only says whether it was found.
+pub(super) fn cancel_entry(kind: Kind, key: Key) -> Entry {
+    let target = CancelBuilder::user_data(user_data(kind, key));
+    opcode::AsyncCancel2::new(target).build().user_data(user_data(Kind::Cancel, key))
+}
+
+/// Asks that everything end.
+pub(super) fn cancel_all_entry() -> Entry {
+    opcode::AsyncCancel2::new(CancelBuilder::any().all())
+        .build()
+        .user_data(user_data(Kind::Cancel, Key::NONE))
+}
+
+/// Watches the wake descriptor. It is never read: each write to an eventfd wakes whoever polls it.
+pub(super) fn wake_entry(fd: i32) -> Entry {
+    opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32)
+        .multi(true)
+        .build()
+        .user_data(user_data(Kind::Wake, Key::NONE))
+}
+
+/// WAITALL: the kernel goes on after a short send by itself. NOSIGNAL: a gone peer is an error, not a SIGPIPE.
+const SEND_FLAGS: i32 = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
+
+/// MAX_RW_COUNT of the kernel on 4 KiB pages: what one call moves at most.
+const TRANSFER_BYTES_MAX: usize = 0x7fff_f000;
+
+// linux/io_uring.h
+const RECVSEND_POLL_FIRST: u16 = 1 << 0;
+const RECV_MULTISHOT: u16 = 1 << 1;
