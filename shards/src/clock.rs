@@ -11,16 +11,27 @@ use std::{
 #[derive(Debug, Clone)]
 pub(crate) enum Clock {
     /// The machine's monotonic clock.
-    Real { start: Instant },
+    Real(Start),
     /// Simulated: moved by hand, shared by everybody who holds a clone.
     Simulated { now: Rc<Cell<Duration>> },
 }
 
-impl Clock {
-    pub(crate) fn real() -> Self {
-        Clock::Real { start: Instant::now() }
+/// The moment from which real time is counted; the same for all shards of a process, so that their times compare.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Start(Instant);
+
+impl Start {
+    pub(crate) fn new() -> Self {
+        Start(Instant::now())
     }
 
+    /// Time since then.
+    pub(crate) fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+impl Clock {
     pub(crate) fn simulated() -> Self {
         Clock::Simulated { now: Rc::default() }
     }
@@ -28,7 +39,7 @@ impl Clock {
     /// Time since the clock's start.
     pub(crate) fn now(&self) -> Duration {
         match self {
-            Clock::Real { start } => start.elapsed(),
+            Clock::Real(start) => start.elapsed(),
             Clock::Simulated { now } => now.get(),
         }
     }
@@ -36,7 +47,7 @@ impl Clock {
     /// Moves simulated time. Real time moves by itself.
     pub(crate) fn advance(&self, by: Duration) {
         match self {
-            Clock::Real { .. } => {}
+            Clock::Real(_) => {}
             Clock::Simulated { now } => now.set(now.get() + by),
         }
     }

@@ -45,6 +45,18 @@ pub(crate) use wake::WakeFd;
 /// What a panic carried.
 pub(crate) type PanicPayload = Box<dyn Any + Send>;
 
+/// What travels to a shard. A closure is one; a type of its own is where the task must come back as it was.
+pub(crate) trait Parcel: Send + 'static {
+    /// Runs on the shard.
+    fn run(self);
+}
+
+impl<F: FnOnce() + Send + 'static> Parcel for F {
+    fn run(self) {
+        self();
+    }
+}
+
 /// A task that was not taken, given back.
 pub(crate) struct Rejected<F> {
     /// The task, as it was.
@@ -149,12 +161,12 @@ struct Message<F> {
 ///
 /// # Safety
 /// `message` came from `Box::into_raw` of a `Box<Message<F>>` and nobody uses it any more.
-unsafe fn finish<F: FnOnce()>(message: *mut Header, how: Finish) {
+unsafe fn finish<F: Parcel>(message: *mut Header, how: Finish) {
     // SAFETY: the caller's promise; `repr(C)` puts the header at the message's own address.
     let message = unsafe { Box::from_raw(message.cast::<Message<F>>()) };
     let Message { task, .. } = *message;
     match how {
-        Finish::Run => task(),
+        Finish::Run => task.run(),
         Finish::Drop => drop(task),
     }
 }
@@ -167,7 +179,7 @@ pub(crate) struct Sender {
 
 impl Sender {
     /// Queues `task` to run on the shard. Messages of one sender run in the order in which they were posted.
-    pub(crate) fn post<F: FnOnce() + Send + 'static>(&self, task: F) -> Result<(), Rejected<F>> {
+    pub(crate) fn post<F: Parcel>(&self, task: F) -> Result<(), Rejected<F>> {
         let shared = &*self.shared;
         if shared.posted.fetch_add(1, Ordering::Relaxed) >= shared.capacity {
             let reason = self.take_back(Class::Posted, RejectReason::Full);
@@ -177,7 +189,7 @@ impl Sender {
     }
 
     /// Queues an answer to work that is itself bounded: never [`RejectReason::Full`].
-    pub(crate) fn post_reply<F: FnOnce() + Send + 'static>(&self, task: F) -> Result<(), Rejected<F>> {
+    pub(crate) fn post_reply<F: Parcel>(&self, task: F) -> Result<(), Rejected<F>> {
         self.shared.replies.fetch_add(1, Ordering::Relaxed);
         self.push(task, Class::Reply)
     }
@@ -197,7 +209,7 @@ impl Sender {
         self.shared.head.load(Ordering::Relaxed) == CLOSED
     }
 
-    fn push<F: FnOnce() + Send + 'static>(&self, task: F, class: Class) -> Result<(), Rejected<F>> {
+    fn push<F: Parcel>(&self, task: F, class: Class) -> Result<(), Rejected<F>> {
         let header = Header { next: ptr::null_mut(), finish: finish::<F>, class };
         let message = Box::into_raw(Box::new(Message { header, task }));
         let mut head = self.shared.head.load(Ordering::Relaxed);

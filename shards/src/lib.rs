@@ -8,18 +8,34 @@
 
 mod affinity;
 mod buffers;
+mod builder;
 mod clock;
 mod driver;
 mod error;
+mod file_io;
 pub mod fs;
+mod handle;
 mod inbox;
+pub mod net;
 mod offload;
+mod shard;
+mod stats;
 mod sync;
 mod table;
 mod tasks;
+pub mod testing;
+pub mod time;
 mod timers;
+mod watchdog;
 
 pub use buffers::Lease;
+pub use builder::{Builder, ShardEnd, ShardFailure, Shards};
+pub use driver::{DriverChoice, DriverKind, ProbeReport, probe};
 pub use error::{Error, Result};
+pub use file_io::{File, ReadAt};
+pub use handle::{DeliveryError, ShardHandle, ShardId, Submitted, Undelivered};
+pub use shard::Shard;
+pub use stats::ShardStats;
 pub use table::{Key, Table};
 pub use tasks::{JoinError, JoinHandle};
+pub use timers::TimerEvents;

@@ -94,7 +94,9 @@ impl<T> Table<T> {
         let slot = &mut self.slots[index as usize];
         let key = Key { slot: index, generation: slot.generation };
         let value = make(key);
-        let Entry::Vacant { next_free } = slot.entry else { unreachable!("the free list holds vacant slots") };
+        let Entry::Vacant { next_free } = slot.entry else {
+            unreachable!("the free list holds vacant slots")
+        };
         self.first_free = next_free;
         slot.entry = Entry::Occupied(value);
         self.len += 1;

@@ -87,14 +87,13 @@ impl Descriptors {
         options: ListenOptions,
         listening: Listening,
     ) -> Result<(Descriptor, Address)> {
-        let (socket, real) = open_listener(at, options)
-            .map_err(|source| Error::kernel(format!("listen on {}", shown(at)), source))?;
+        let (socket, real) = bind_listener(at, options)?;
         if listening == Listening::ByReadiness {
-            socket
+            SockRef::from(&socket)
                 .set_nonblocking(true)
                 .map_err(|source| Error::kernel(format!("listen on {}", shown(at)), source))?;
         }
-        Ok((self.adopt(socket.into()), real))
+        Ok((self.adopt(socket), real))
     }
 
     /// Makes a blocking stream socket for a connection to this address.
@@ -138,6 +137,13 @@ impl Descriptors {
         let unacknowledged = super::uring::send_queue_bytes(self.get(fd)?)?;
         Ok(SendProgress { unacknowledged })
     }
+}
+
+/// Makes a listening socket before any shard runs; the shard's driver adopts it.
+pub(crate) fn bind_listener(at: &Address, options: ListenOptions) -> Result<(OwnedFd, Address)> {
+    let (socket, real) = open_listener(at, options)
+        .map_err(|source| Error::kernel(format!("listen on {}", shown(at)), source))?;
+    Ok((socket.into(), real))
 }
 
 fn open_listener(at: &Address, options: ListenOptions) -> io::Result<(Socket, Address)> {

@@ -33,10 +33,13 @@ use crate::{
     sync::Arc,
     table::Key,
 };
+pub(crate) use descriptors::bind_listener;
 pub(crate) use op::*;
-pub use probe::{DriverKind, ProbeReport};
-pub(crate) use sim::{End, SimClient, SimDriver, SimFaults, SimNet};
-use std::{io, net::SocketAddr, os::fd::OwnedFd, rc::Rc, time::Duration};
+pub use op::{SEND_PARTS_MAX, SendParts, Shutdown, Vectored};
+pub use probe::{DriverChoice, DriverKind, ProbeReport, probe};
+pub use sim::{End, SimClient, SimFaults};
+pub(crate) use sim::{SimDriver, SimNet};
+use std::{io, net::SocketAddr, os::fd::OwnedFd, time::Duration};
 
 /// The driver of one shard.
 #[derive(Debug)]
@@ -44,6 +47,8 @@ pub(crate) enum Driver {
     Uring(Box<uring::UringDriver>),
     Epoll(Box<epoll::EpollDriver>),
     Sim(Box<SimDriver>),
+    /// After [`Driver::stop`]: nothing is in flight and nothing can be asked.
+    Gone,
 }
 
 /// What a driver is made with.
@@ -117,6 +122,7 @@ macro_rules! each {
             Driver::Uring($driver) => $call,
             Driver::Epoll($driver) => $call,
             Driver::Sim($driver) => $call,
+            Driver::Gone => unreachable!("the shard has torn its driver down"),
         }
     };
 }
@@ -139,11 +145,17 @@ impl Driver {
 
     /// Asks that the operation end soon. A key whose operation is over is ignored.
     pub(crate) fn cancel(&mut self, key: Key) {
+        if let Driver::Gone = self {
+            return;
+        }
         each!(self, driver => driver.cancel(key))
     }
 
     /// Takes the owner away and asks that the operation end.
     pub(crate) fn orphan(&mut self, key: Key) {
+        if let Driver::Gone = self {
+            return;
+        }
         each!(self, driver => driver.orphan(key))
     }
 
@@ -221,12 +233,16 @@ impl Driver {
             Driver::Uring(_) => "io_uring",
             Driver::Epoll(_) => "epoll",
             Driver::Sim(_) => "sim",
+            Driver::Gone => "none",
         }
     }
 
     /// The end: cancels every operation, drops its owner and reaps until none is in flight or the deadline is
     /// over. Gives how many did not return; their memory is then leaked with the driver, never freed.
-    pub(crate) fn stop(self, within: Duration) -> usize {
-        each!(self, driver => driver.stop(within))
+    pub(crate) fn stop(&mut self, within: Duration) -> usize {
+        match std::mem::replace(self, Driver::Gone) {
+            Driver::Gone => 0,
+            driver => each!(driver, driver => driver.stop(within)),
+        }
     }
 }

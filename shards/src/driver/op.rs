@@ -36,7 +36,7 @@ pub(crate) struct SendBuffer {
 
 /// One piece, or several that leave in one vectored send.
 #[derive(Debug)]
-pub(crate) enum SendParts {
+pub enum SendParts {
     /// A pooled, growable buffer.
     Vec(Vec<u8>),
     /// One shared piece.
@@ -47,15 +47,15 @@ pub(crate) enum SendParts {
 
 /// The pieces of a vectored send.
 #[derive(Debug, Default)]
-pub(crate) struct Vectored {
+pub struct Vectored {
     /// Goes first.
-    pub(crate) head: Vec<u8>,
+    pub head: Vec<u8>,
     /// Follow in order.
-    pub(crate) rest: Vec<Bytes>,
+    pub rest: Vec<Bytes>,
 }
 
 /// Most pieces of one vectored send (head included); the kernel's own bound, UIO_MAXIOV, is 1,024.
-pub(crate) const SEND_PARTS_MAX: usize = 64;
+pub const SEND_PARTS_MAX: usize = 64;
 
 impl SendBuffer {
     pub(crate) fn new(parts: SendParts) -> Self {
@@ -160,7 +160,7 @@ pub(crate) enum Wait {
 
 /// How a socket is shut down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shutdown {
+pub enum Shutdown {
     /// No more will be received: an armed receive ends.
     Read,
     /// No more will be sent: the peer sees the end.

@@ -12,9 +12,10 @@ mod client;
 mod faults;
 mod net;
 
-pub(crate) use client::SimClient;
-pub(crate) use faults::SimFaults;
-pub(crate) use net::{End, SimNet};
+pub use client::SimClient;
+pub use faults::SimFaults;
+pub use net::End;
+pub(crate) use net::SimNet;
 
 use super::{
     Address, Completion, Descriptor, DriverAccount, DriverOptions, ListenOptions, Op, Outcome, Owner,

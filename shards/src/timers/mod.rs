@@ -1,5 +1,8 @@
 //! Timers: the wheel that keeps deadlines. It asks nobody for the time and calls nobody.
 
+mod target;
 mod wheel;
 
+pub use target::TimerEvents;
+pub(crate) use target::TimerTarget;
 pub(crate) use wheel::Wheel;

@@ -4,14 +4,14 @@ use super::net::{End, SimNet, SocketId};
 
 /// A client's end of a simulated connection. Dropping it closes the connection.
 #[derive(Debug)]
-pub(crate) struct SimClient {
+pub struct SimClient {
     net: SimNet,
     id: SocketId,
 }
 
 impl SimNet {
     /// Connects to a listener. Bytes may be written at once; a refused connection ends with [`End::Rst`].
-    pub(crate) fn connect(&self, port: u16) -> SimClient {
+    pub fn connect(&self, port: u16) -> SimClient {
         let id = self.open(true);
         self.connect_from(id, port);
         SimClient { net: self.clone(), id }
@@ -20,51 +20,51 @@ impl SimNet {
 
 impl SimClient {
     /// Sends bytes. They are on their way when it returns; a client is never held back.
-    pub(crate) fn write(&self, bytes: &[u8]) {
+    pub fn write(&self, bytes: &[u8]) {
         self.net.send(self.id, bytes);
     }
 
     /// What has arrived since the last read.
-    pub(crate) fn read(&self) -> Vec<u8> {
+    pub fn read(&self) -> Vec<u8> {
         self.net.pump();
         self.net.read_all(self.id)
     }
 
     /// Everything that has arrived so far.
-    pub(crate) fn received(&self) -> Vec<u8> {
+    pub fn received(&self) -> Vec<u8> {
         self.net.pump();
         self.net.history(self.id)
     }
 
     /// Sends FIN: no more will be written.
-    pub(crate) fn finish(&self) {
+    pub fn finish(&self) {
         self.net.finish(self.id);
     }
 
     /// Sends RST.
-    pub(crate) fn reset(&self) {
+    pub fn reset(&self) {
         self.net.reset(self.id);
     }
 
     /// How the server's direction ended, if it has.
-    pub(crate) fn end(&self) -> Option<End> {
+    pub fn end(&self) -> Option<End> {
         self.net.pump();
         self.net.end(self.id)
     }
 
     /// Whether the server's direction has ended.
-    pub(crate) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.end().is_some()
     }
 
     /// Most bytes that may be on their way and unread: 0 blocks the server's sends. A client that never called
     /// this takes everything.
-    pub(crate) fn set_receive_window(&self, bytes: usize) {
+    pub fn set_receive_window(&self, bytes: usize) {
         self.net.set_window(self.id, Some(bytes));
     }
 
     /// The client's port, as the server sees it.
-    pub(crate) fn local_port(&self) -> u16 {
+    pub fn local_port(&self) -> u16 {
         self.net.ports(self.id).0
     }
 }

@@ -6,35 +6,35 @@ use std::time::Duration;
 /// Which faults are injected and how often (probabilities between 0 and 1), and how the network behaves.
 /// The default injects nothing; it still has latency and cuts data into segments.
 #[derive(Debug, Clone)]
-pub(crate) struct SimFaults {
+pub struct SimFaults {
     /// A send takes only a part of what it was given.
-    pub(crate) short_send: f64,
+    pub short_send: f64,
     /// A completion reaches its owner later, by up to [`SimFaults::late_by`].
-    pub(crate) late_completion: f64,
+    pub late_completion: f64,
     /// Most that a late completion, cancel or wake is late.
-    pub(crate) late_by: Duration,
+    pub late_by: Duration,
     /// A cancel takes its time: the operation may complete (more than once) before `ECANCELED` comes.
-    pub(crate) late_cancel: f64,
+    pub late_cancel: f64,
     /// A receive or send ends with `ECANCELED` although nobody asked.
-    pub(crate) spurious_cancel: f64,
+    pub spurious_cancel: f64,
     /// A receive finds no buffer for a while.
-    pub(crate) out_of_buffers: f64,
+    pub out_of_buffers: f64,
     /// An accept fails with `EMFILE` and ends.
-    pub(crate) accept_error: f64,
+    pub accept_error: f64,
     /// A receive fails with `ECONNRESET`, a send with `EPIPE`; the peer sees a reset.
-    pub(crate) connection_error: f64,
+    pub connection_error: f64,
     /// A completion comes a second time, under the generation that the slot had before.
-    pub(crate) duplicate_completion: f64,
+    pub duplicate_completion: f64,
     /// A completion overtakes those of other operations.
-    pub(crate) reorder: f64,
+    pub reorder: f64,
     /// A wait for a deadline ends late, see [`super::SimNet::wake_delay`].
-    pub(crate) late_wake: f64,
+    pub late_wake: f64,
     /// Least time a segment is on its way.
-    pub(crate) latency_min: Duration,
+    pub latency_min: Duration,
     /// Most time a segment is on its way, unless one before it is slower.
-    pub(crate) latency_max: Duration,
+    pub latency_max: Duration,
     /// Most bytes of a segment; each cut is at a random point up to it.
-    pub(crate) segment_bytes_max: usize,
+    pub segment_bytes_max: usize,
 }
 
 impl Default for SimFaults {

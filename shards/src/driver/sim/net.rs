@@ -21,7 +21,7 @@ pub(crate) struct SimNet {
 
 /// How the other end of a stream was seen to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
     /// All data came, then the end.
     Fin,
     /// The connection was refused or reset; data may be lost.

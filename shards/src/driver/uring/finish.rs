@@ -25,7 +25,7 @@ impl UringDriver {
                 self.end(key);
             }
         }
-        let clock = Clock::real();
+        let clock = Clock::Real(crate::clock::Start::new());
         loop {
             let left = within.saturating_sub(clock.now());
             self.push(entries::cancel_all_entry());

@@ -1,0 +1,348 @@
+//! Starts shards: one pinned thread each, a root future made on the thread by a factory, join at the end.
+
+use crate::{
+    affinity,
+    clock::{Clock, Start},
+    driver::{Driver, DriverChoice, DriverOptions, ProbeReport},
+    error::{Error, Result},
+    handle::{ShardHandle, ShardId},
+    inbox::{self, Inbox, WakeFd},
+    offload::OffloadPool,
+    shard::{Budgets, Parts, Shard},
+    sync::Arc,
+    tasks::JoinError,
+    watchdog::Watchdog,
+};
+use std::{
+    cell::Cell,
+    fmt,
+    future::Future,
+    pin::pin,
+    rc::Rc,
+    sync::mpsc,
+    task::{Context, Poll, Waker},
+    thread,
+    time::Duration,
+};
+
+/// How shards are set up. Every value has a default that suits a server.
+#[derive(Debug, Clone)]
+pub struct Builder {
+    shards: usize,
+    cores: Option<Vec<usize>>,
+    driver: DriverChoice,
+    name: String,
+    options: DriverOptions,
+    inbox_messages_max: usize,
+    offload_threads: usize,
+    offload_queue: usize,
+    budgets: Budgets,
+    tear_down: Duration,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Builder {
+            shards: affinity::default_shards(),
+            cores: None,
+            driver: DriverChoice::Auto,
+            name: "shard".into(),
+            options: DriverOptions {
+                submission_entries: 1024,
+                completion_entries: 8192,
+                buffers: 256,
+                buffer_bytes: 8192,
+                multishot_receive: true,
+            },
+            inbox_messages_max: 16_384,
+            offload_threads: 4,
+            offload_queue: 1024,
+            budgets: Budgets::default(),
+            tear_down: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Builder {
+    /// How many shards. Default: the cores this process may use, cut to its CPU quota.
+    pub fn shards(mut self, count: usize) -> Self {
+        self.shards = count.max(1);
+        self
+    }
+
+    /// Which cores to pin to, shard by shard; fewer cores than shards go round. Default: those allowed, in order.
+    /// An empty list pins nothing.
+    pub fn cores(mut self, cores: Vec<usize>) -> Self {
+        self.cores = Some(cores);
+        self
+    }
+
+    /// Which driver. Default: the best one that works here.
+    pub fn driver(mut self, choice: DriverChoice) -> Self {
+        self.driver = choice;
+        self
+    }
+
+    /// Prefix of the threads' names; the shard's number follows.
+    pub fn name(mut self, prefix: impl Into<String>) -> Self {
+        self.name = prefix.into();
+        self
+    }
+
+    /// Entries of the submission and completion queues: powers of two, the second at least twice the first.
+    pub fn ring_entries(mut self, submission: u32, completion: u32) -> Self {
+        self.options.submission_entries = submission;
+        self.options.completion_entries = completion;
+        self
+    }
+
+    /// Receive buffers per shard (a power of two) and the size of each in bytes.
+    pub fn buffers(mut self, count: usize, bytes: usize) -> Self {
+        self.options.buffers = count;
+        self.options.buffer_bytes = bytes;
+        self
+    }
+
+    /// Messages that may wait in a shard's inbox before [`ShardHandle::execute`] answers `Full`.
+    pub fn inbox(mut self, messages_max: usize) -> Self {
+        self.inbox_messages_max = messages_max;
+        self
+    }
+
+    /// Threads and queue length of the pool for blocking work, shared by all shards.
+    pub fn offload(mut self, threads: usize, queue: usize) -> Self {
+        self.offload_threads = threads;
+        self.offload_queue = queue;
+        self
+    }
+
+    /// A turn's work beyond this is counted, and warned about by name.
+    pub fn stall_after(mut self, limit: Duration) -> Self {
+        self.budgets.stall = limit;
+        self
+    }
+
+    /// Starts the shards. `root` runs once on every shard's thread and makes the future that is the shard's life:
+    /// when it ends, the shard ends.
+    ///
+    /// # Errors
+    /// [`Error::DriverUnavailable`] when the wanted driver cannot work here; [`Error::Kernel`] when a thread, a
+    /// ring or an eventfd cannot be made.
+    pub fn start<F, R>(self, root: F) -> Result<Shards<R::Output>>
+    where
+        F: Fn(Shard) -> R + Send + Sync + 'static,
+        R: Future + 'static,
+        R::Output: Send + 'static,
+    {
+        let report = self.driver.resolve()?;
+        let clock = Start::new();
+        let offload = match self.offload_threads {
+            0 => None,
+            threads => {
+                let pool = OffloadPool::new(threads, self.offload_queue);
+                Some(Arc::new(pool.map_err(|source| Error::kernel("start the offload threads", source))?))
+            }
+        };
+        let root = Arc::new(root);
+        let mut shards = Shards { handles: Vec::new(), threads: Vec::new(), report, _watchdog: None };
+        let (ready, started) = mpsc::channel();
+        for index in 0..self.shards {
+            let seed = self.seed(index, &shards.report, clock, offload.clone())?;
+            shards.handles.push(seed.handle.clone());
+            let (root, ready) = (root.clone(), ready.clone());
+            let thread = thread::Builder::new().name(format!("{}-{index}", self.name));
+            let thread = thread.spawn(move || seed.run(&*root, &ready));
+            shards.threads.push(thread.map_err(|source| Error::kernel("start a shard's thread", source))?);
+        }
+        drop(ready);
+        shards.await_start(&started)?;
+        shards._watchdog = Some(Watchdog::start(shards.handles.clone(), clock));
+        Ok(shards)
+    }
+
+    fn seed(
+        &self,
+        index: usize,
+        report: &ProbeReport,
+        clock: Start,
+        offload: Option<Arc<OffloadPool>>,
+    ) -> Result<Seed> {
+        let wake = WakeFd::new().map_err(|source| Error::kernel("make an eventfd", source))?;
+        let wake = Arc::new(wake);
+        let (sender, inbox) = inbox::channel(self.inbox_messages_max, wake.clone());
+        let mut options = self.options.clone();
+        options.multishot_receive &= report.multishot_receive;
+        let cores = self.cores.clone().unwrap_or_else(affinity::available_cores);
+        Ok(Seed {
+            handle: ShardHandle::new(ShardId(index as u16), sender),
+            inbox,
+            wake,
+            report: report.clone(),
+            options,
+            core: (!cores.is_empty()).then(|| cores[index % cores.len()]),
+            clock,
+            budgets: self.budgets,
+            offload,
+            tear_down: self.tear_down,
+        })
+    }
+}
+
+/// Everything a shard's thread starts with.
+struct Seed {
+    handle: ShardHandle,
+    inbox: Inbox,
+    wake: Arc<WakeFd>,
+    report: ProbeReport,
+    options: DriverOptions,
+    core: Option<usize>,
+    clock: Start,
+    budgets: Budgets,
+    offload: Option<Arc<OffloadPool>>,
+    tear_down: Duration,
+}
+
+impl Seed {
+    fn run<F, R>(self, root: &F, ready: &mpsc::Sender<Result<()>>) -> ShardEnd<R::Output>
+    where
+        F: Fn(Shard) -> R,
+        R: Future + 'static,
+    {
+        if let Some(core) = self.core
+            && let Err(error) = affinity::pin_to(core)
+        {
+            tracing::warn!(shard = %self.handle.id(), core, "not pinned: {error}");
+        }
+        let tear_down = self.tear_down;
+        let shard = match self.build() {
+            Ok(shard) => shard,
+            Err(error) => {
+                // The starter waits for one answer per shard; it is there as long as this thread is being started.
+                let _ = ready.send(Err(error));
+                return ShardEnd { result: Err(ShardFailure::NotStarted), leaked: 0 };
+            }
+        };
+        let _ = ready.send(Ok(()));
+        shard.clone().entered(|| {
+            let result = live(&shard, root(shard.clone()));
+            let leaked = shard.tear_down(tear_down);
+            ShardEnd { result, leaked }
+        })
+    }
+
+    fn build(self) -> Result<Shard> {
+        let driver = Driver::new(self.report.driver, &self.options, self.wake)?;
+        Ok(Shard::new(Parts {
+            handle: self.handle,
+            inbox: self.inbox,
+            driver,
+            clock: Clock::Real(self.clock),
+            budgets: self.budgets,
+            offload: self.offload,
+        }))
+    }
+}
+
+/// Runs the loop until the root future has ended.
+fn live<R: Future + 'static>(shard: &Shard, root: R) -> std::result::Result<R::Output, ShardFailure> {
+    let output = Rc::new(Cell::new(None));
+    let place = output.clone();
+    let task = shard.spawn(async move { place.set(Some(root.await)) });
+    while !task.is_finished() {
+        shard.turn(true).map_err(ShardFailure::Kernel)?;
+    }
+    match pin!(task).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok(())) => Ok(output.take().expect("a root that ended left its output")),
+        Poll::Ready(Err(JoinError::Panicked(text))) => Err(ShardFailure::Panicked(text)),
+        Poll::Ready(Err(JoinError::Cancelled)) | Poll::Pending => unreachable!("nobody cancels a root task"),
+    }
+}
+
+/// How one shard ended.
+#[derive(Debug)]
+pub struct ShardEnd<T> {
+    /// What the root future gave, or why it gave nothing.
+    pub result: std::result::Result<T, ShardFailure>,
+    /// Operations that the kernel did not give back in time; their memory was leaked on purpose.
+    pub leaked: usize,
+}
+
+/// Why a shard gave no result.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ShardFailure {
+    /// The root future panicked, with this text.
+    Panicked(String),
+    /// The driver failed.
+    Kernel(Error),
+    /// The driver could not be made; [`Builder::start`] has reported why.
+    NotStarted,
+}
+
+impl fmt::Display for ShardFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ShardFailure::Panicked(text) => write!(f, "the root task panicked: {text}"),
+            ShardFailure::Kernel(error) => write!(f, "{error}"),
+            ShardFailure::NotStarted => f.write_str("the shard was not started"),
+        }
+    }
+}
+
+impl std::error::Error for ShardFailure {}
+
+/// Running shards.
+#[derive(Debug)]
+pub struct Shards<T> {
+    handles: Vec<ShardHandle>,
+    threads: Vec<thread::JoinHandle<ShardEnd<T>>>,
+    report: ProbeReport,
+    _watchdog: Option<Watchdog>,
+}
+
+impl Shards<()> {
+    /// Starts to set shards up.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+}
+
+impl<T> Shards<T> {
+    /// A handle per shard, in order.
+    pub fn handles(&self) -> &[ShardHandle] {
+        &self.handles
+    }
+
+    /// Which driver runs, and why.
+    pub fn report(&self) -> &ProbeReport {
+        &self.report
+    }
+
+    /// Asks every root future to end.
+    pub fn stop(&self) {
+        self.handles.iter().for_each(ShardHandle::stop);
+    }
+
+    /// Waits for all shards to end.
+    ///
+    /// # Panics
+    /// When the loop itself panicked, which is a defect of this crate.
+    pub fn join(self) -> Vec<ShardEnd<T>> {
+        let joined =
+            self.threads.into_iter().map(|thread| thread.join().expect("a shard's loop does not panic"));
+        joined.collect()
+    }
+
+    fn await_start(&mut self, started: &mpsc::Receiver<Result<()>>) -> Result<()> {
+        let answers: Vec<_> = started.iter().take(self.handles.len()).collect();
+        match answers.into_iter().find_map(Result::err) {
+            None => Ok(()),
+            Some(error) => {
+                self.stop();
+                // The ends carry nothing: no root ever ran to its end.
+                self.threads.drain(..).for_each(|thread| drop(thread.join()));
+                Err(error)
+            }
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! The event face of a connected socket, and the one place that knows which of its operations are in flight.
+//!
+//! Receiving side of an entry:
+//!
+//! ```text
+//!            start_receiving            stop_receiving
+//!   Idle ─────────────────────▶ Armed ─────────────────▶ Stopping ──terminal──▶ Idle (or Armed again, if
+//!                                 │ end of stream, error     │                        asked meanwhile)
+//!                                 └────────────▶ Ended ◀─────┘
+//! ```
+
+use super::{Outgoing, SocketAddress};
+pub use crate::driver::Shutdown as HowToShut;
+use crate::{
+    buffers::Lease,
+    driver::{Completion, Descriptor, Op, Outcome, Owner, SendBuffer, SendProgress, Shutdown, SocketOption},
+    error::Result,
+    shard::Shard,
+    table::Key,
+};
+use std::{fmt, io, net::SocketAddr, rc::Rc, time::Duration};
+
+/// What happens to a socket. All calls come on the shard's thread, never one inside another; each carries the
+/// token that was given with [`Socket::listen_to`].
+pub trait SocketEvents {
+    /// A [`Socket::start_connecting`] is over. After an error the socket is of no use.
+    fn on_connected(&self, shard: &Shard, token: u64, result: io::Result<()>) {
+        let _ = (shard, token, result);
+    }
+    /// Bytes arrived; never empty. Dropping the lease gives the buffer back to the kernel's supply.
+    fn on_received(&self, shard: &Shard, token: u64, bytes: Lease);
+    /// Nothing more will be received. Sending may still be possible after [`ReceiveEnd::Finished`].
+    fn on_receive_end(&self, shard: &Shard, token: u64, end: ReceiveEnd);
+    /// A [`Socket::send`] is over: everything was taken by the kernel, or it failed. The buffer comes back.
+    fn on_sent(&self, shard: &Shard, token: u64, sent: Sent);
+}
+
+/// Why nothing more is received.
+#[derive(Debug)]
+pub enum ReceiveEnd {
+    /// The peer has shut down its sending side (FIN).
+    Finished,
+    /// The connection failed, for example `ECONNRESET`.
+    Failed(io::Error),
+}
+
+/// The end of one send.
+#[derive(Debug)]
+pub struct Sent {
+    /// `Ok` when the kernel has taken every byte. That the peer has them is another matter: see
+    /// [`Socket::unacknowledged`].
+    pub result: io::Result<()>,
+    /// How many bytes the kernel took.
+    pub bytes: usize,
+    /// What was sent, to be used again.
+    pub buffer: Outgoing,
+}
+
+enum Receiving {
+    Idle,
+    Armed(Key),
+    Stopping { operation: Key, again: bool },
+    Ended,
+}
+
+struct Listening {
+    events: Rc<dyn SocketEvents>,
+    token: u64,
+}
+
+pub(super) struct SocketEntry {
+    fd: Descriptor,
+    receiving: Receiving,
+    sending: Option<Key>,
+    listening: Option<Listening>,
+    closing: bool,
+}
+
+/// A connected stream socket of this shard. Dropping it closes it at once, whatever is in flight; to end
+/// politely wait for [`SocketEvents::on_sent`], then [`Socket::shut`] and wait for the peer's end.
+pub struct Socket {
+    shard: Shard,
+    key: Key,
+}
+
+impl Socket {
+    pub(crate) fn new(shard: &Shard, fd: Descriptor) -> Self {
+        shard.handle_ref().count_connection(true);
+        Socket::counted(shard, fd)
+    }
+
+    /// A socket that its sender has counted for this shard already.
+    pub(crate) fn counted(shard: &Shard, fd: Descriptor) -> Self {
+        let key = shard.net().sockets.borrow_mut().insert(SocketEntry {
+            fd,
+            receiving: Receiving::Idle,
+            sending: None,
+            listening: None,
+            closing: false,
+        });
+        Socket { shard: shard.clone(), key }
+    }
+
+    /// Makes a socket and starts to connect it; [`SocketEvents::on_connected`] tells how it went.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`](crate::Error::Kernel) when no socket can be made.
+    pub fn start_connecting(
+        shard: &Shard,
+        to: &SocketAddress,
+        events: Rc<dyn SocketEvents>,
+        token: u64,
+    ) -> Result<Socket> {
+        let fd = shard.driver().socket(&to.0)?;
+        let socket = Socket::new(shard, fd);
+        socket.listen_to(events, token);
+        let connect = Op::Connect { socket: fd, address: to.0.clone() };
+        let operation = shard.driver().submit(connect, Owner::Sender(socket.key));
+        socket.with(|entry| entry.sending = Some(operation));
+        Ok(socket)
+    }
+
+    /// The socket's name on its shard.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// Who is told what happens from now on, and under which token.
+    pub fn listen_to(&self, events: Rc<dyn SocketEvents>, token: u64) {
+        self.with(|entry| entry.listening = Some(Listening { events, token }));
+    }
+
+    /// Arms receiving. No buffer is held until bytes arrive. Without effect if armed already or over.
+    pub fn start_receiving(&self) {
+        let fd = match self.with(|entry| match &mut entry.receiving {
+            Receiving::Idle => Some(entry.fd),
+            Receiving::Stopping { again, .. } => {
+                *again = true;
+                None
+            }
+            Receiving::Armed(_) | Receiving::Ended => None,
+        }) {
+            Some(socket) => socket,
+            None => return,
+        };
+        let operation = self.shard.driver().submit(Op::Receive { socket: fd }, Owner::Receiver(self.key));
+        self.with(|entry| entry.receiving = Receiving::Armed(operation));
+    }
+
+    /// Stops receiving: back-pressure towards the peer. What was already on its way may still arrive.
+    pub fn stop_receiving(&self) {
+        let operation = self.with(|entry| match entry.receiving {
+            Receiving::Armed(operation) => {
+                entry.receiving = Receiving::Stopping { operation, again: false };
+                Some(operation)
+            }
+            Receiving::Stopping { operation, .. } => {
+                entry.receiving = Receiving::Stopping { operation, again: false };
+                None
+            }
+            Receiving::Idle | Receiving::Ended => None,
+        });
+        if let Some(operation) = operation {
+            self.shard.driver().cancel(operation);
+        }
+    }
+
+    /// Sends the whole buffer. One send at a time.
+    ///
+    /// # Panics
+    /// When a send is still in flight: order on the wire would be lost.
+    pub fn send(&self, buffer: Outgoing) {
+        let fd = self.with(|entry| {
+            assert!(entry.sending.is_none(), "one send in flight per socket; wait for on_sent");
+            entry.fd
+        });
+        submit_send(&self.shard, self.key, fd, SendBuffer::new(buffer));
+    }
+
+    /// Whether a send is in flight.
+    pub fn is_sending(&self) -> bool {
+        self.with(|entry| entry.sending.is_some())
+    }
+
+    /// shutdown(2). After `Write` the peer sees the end of the stream.
+    pub fn shut(&self, how: Shutdown) -> io::Result<()> {
+        let fd = self.fd();
+        self.shard.driver().shutdown(fd, how)
+    }
+
+    /// Makes the coming close reset the connection (SO_LINGER 0): the peer cannot take it for a clean end.
+    pub fn reset_on_close(&self) {
+        let fd = self.fd();
+        // A socket that is already reset cannot be told so again; the close that follows is what counts.
+        let _ = self.shard.driver().set_option(fd, SocketOption::Linger(Some(Duration::ZERO)));
+    }
+
+    /// The peer's address; Unix sockets have none.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        let fd = self.fd();
+        self.shard.driver().peer(fd).ok().flatten()
+    }
+
+    /// Bytes accepted by the kernel that the peer has not acknowledged (SIOCOUTQ).
+    pub fn unacknowledged(&self) -> io::Result<u64> {
+        let fd = self.fd();
+        self.shard.driver().send_progress(fd).map(|SendProgress { unacknowledged }| unacknowledged)
+    }
+
+    /// TCP_NODELAY; accepted sockets have it on.
+    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        self.set_option(SocketOption::NoDelay(on))
+    }
+
+    /// TCP keep-alive probes after this much silence; `None` turns them off.
+    pub fn set_keepalive(&self, after: Option<Duration>) -> io::Result<()> {
+        self.set_option(SocketOption::KeepAlive(after))
+    }
+
+    /// SO_RCVBUF in bytes.
+    pub fn set_receive_buffer(&self, bytes: usize) -> io::Result<()> {
+        self.set_option(SocketOption::ReceiveBuffer(bytes))
+    }
+
+    /// SO_SNDBUF in bytes.
+    pub fn set_send_buffer(&self, bytes: usize) -> io::Result<()> {
+        self.set_option(SocketOption::SendBuffer(bytes))
+    }
+
+    /// The shard this socket lives on.
+    pub fn shard(&self) -> &Shard {
+        &self.shard
+    }
+
+    fn set_option(&self, option: SocketOption) -> io::Result<()> {
+        let fd = self.fd();
+        self.shard.driver().set_option(fd, option)
+    }
+
+    fn fd(&self) -> Descriptor {
+        self.with(|entry| entry.fd)
+    }
+
+    #[inline]
+    fn with<R>(&self, f: impl FnOnce(&mut SocketEntry) -> R) -> R {
+        let mut sockets = self.shard.net().sockets.borrow_mut();
+        f(sockets.get_mut(self.key).expect("an entry lives as long as its socket"))
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        close(&self.shard, self.key);
+    }
+}
+
+impl fmt::Debug for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Socket({:?} of {:?})", self.key, self.shard.id())
+    }
+}
+
+fn submit_send(shard: &Shard, key: Key, socket: Descriptor, buffer: SendBuffer) {
+    let operation = shard.driver().submit(Op::Send { socket, buffer }, Owner::Sender(key));
+    let mut sockets = shard.net().sockets.borrow_mut();
+    sockets.get_mut(key).expect("the sender is in the table").sending = Some(operation);
+}
+
+/// Ends everything on the socket; the descriptor is closed when the last operation has come back.
+pub(super) fn close(shard: &Shard, key: Key) {
+    let (fd, receive, send) = {
+        let mut sockets = shard.net().sockets.borrow_mut();
+        let Some(entry) = sockets.get_mut(key) else { return };
+        if std::mem::replace(&mut entry.closing, true) {
+            return;
+        }
+        entry.listening = None;
+        let receive = match entry.receiving {
+            Receiving::Armed(operation) | Receiving::Stopping { operation, .. } => Some(operation),
+            Receiving::Idle | Receiving::Ended => None,
+        };
+        (entry.fd, receive, entry.sending)
+    };
+    let mut driver = shard.driver();
+    receive.into_iter().chain(send).for_each(|operation| driver.cancel(operation));
+    drop(driver);
+    close_if_quiet(shard, key, fd);
+}
+
+fn close_if_quiet(shard: &Shard, key: Key, fd: Descriptor) {
+    let mut sockets = shard.net().sockets.borrow_mut();
+    let Some(entry) = sockets.get(key) else { return };
+    let quiet = entry.sending.is_none() && matches!(entry.receiving, Receiving::Idle | Receiving::Ended);
+    if entry.closing && quiet {
+        sockets.remove(key);
+        drop(sockets);
+        shard.handle_ref().count_connection(false);
+        shard.driver().close(fd);
+    }
+}
+
+/// What is left to do once the new state is stored.
+enum Told {
+    Received(Rc<dyn SocketEvents>, u64, Lease),
+    End(Rc<dyn SocketEvents>, u64, ReceiveEnd),
+    Again(Descriptor),
+    CloseIfQuiet(Descriptor),
+    Nothing,
+}
+
+#[inline]
+pub(super) fn deliver_received(shard: &Shard, key: Key, completion: Completion) -> bool {
+    let told = {
+        let mut sockets = shard.net().sockets.borrow_mut();
+        let Some(entry) = sockets.get_mut(key) else { return false };
+        entry.received(completion)
+    };
+    match told {
+        Told::Received(events, token, bytes) => events.on_received(shard, token, bytes),
+        Told::End(events, token, end) => events.on_receive_end(shard, token, end),
+        Told::CloseIfQuiet(fd) => close_if_quiet(shard, key, fd),
+        Told::Again(socket) => {
+            let operation = shard.driver().submit(Op::Receive { socket }, Owner::Receiver(key));
+            let mut sockets = shard.net().sockets.borrow_mut();
+            sockets.get_mut(key).expect("nothing ran in between").receiving = Receiving::Armed(operation);
+        }
+        Told::Nothing => {}
+    }
+    true
+}
+
+impl SocketEntry {
+    #[inline]
+    fn received(&mut self, completion: Completion) -> Told {
+        let listening = self.listening.as_ref().map(|listening| (listening.events.clone(), listening.token));
+        match completion.outcome {
+            Outcome::Received(bytes) => {
+                assert!(completion.more, "the driver keeps a receive armed until its end");
+                match listening {
+                    Some((events, token)) => Told::Received(events, token, bytes),
+                    None => Told::Nothing,
+                }
+            }
+            Outcome::EndOfStream => self.ended(listening, ReceiveEnd::Finished),
+            Outcome::Failed(error) if is_cancelled(&error) => self.stopped(),
+            Outcome::Failed(error) => self.ended(listening, ReceiveEnd::Failed(error)),
+            other => unreachable!("a receive cannot end with {other:?}"),
+        }
+    }
+
+    fn ended(&mut self, listening: Option<(Rc<dyn SocketEvents>, u64)>, end: ReceiveEnd) -> Told {
+        self.receiving = Receiving::Ended;
+        match listening {
+            Some((events, token)) => Told::End(events, token, end),
+            None => Told::CloseIfQuiet(self.fd),
+        }
+    }
+
+    fn stopped(&mut self) -> Told {
+        let again = matches!(self.receiving, Receiving::Stopping { again: true, .. });
+        self.receiving = Receiving::Idle;
+        if self.closing {
+            Told::CloseIfQuiet(self.fd)
+        } else if again {
+            Told::Again(self.fd)
+        } else {
+            Told::Nothing
+        }
+    }
+}
+
+fn is_cancelled(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ECANCELED)
+}
+
+#[inline]
+pub(super) fn deliver_sent(shard: &Shard, key: Key, completion: Completion) -> bool {
+    let mut sockets = shard.net().sockets.borrow_mut();
+    let Some(entry) = sockets.get_mut(key) else { return false };
+    entry.sending = None;
+    let fd = entry.fd;
+    let listening = entry.listening.as_ref().map(|listening| (listening.events.clone(), listening.token));
+    let closing = entry.closing;
+    drop(sockets);
+    match (completion.outcome, listening) {
+        _ if closing => close_if_quiet(shard, key, fd),
+        (Outcome::Sent { result: Ok(1..), buffer }, _) if buffer.remaining() > 0 => {
+            submit_send(shard, key, fd, buffer);
+        }
+        (Outcome::Sent { result, buffer }, Some((events, token))) => {
+            let result = match result {
+                Ok(_) if buffer.remaining() > 0 => Err(io::ErrorKind::WriteZero.into()),
+                other => other.map(|_| ()),
+            };
+            events.on_sent(shard, token, Sent { result, bytes: buffer.sent, buffer: buffer.parts });
+        }
+        (Outcome::Connected(result), Some((events, token))) => events.on_connected(shard, token, result),
+        (Outcome::Sent { .. } | Outcome::Connected(_), None) => {}
+        (other, _) => unreachable!("a send cannot end with {other:?}"),
+    }
+    true
+}
