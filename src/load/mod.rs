@@ -5,5 +5,14 @@
 //! `schedule` (when) → `client` (sockets) → `record`, `intervals`, `health` (what came back) → `result` →
 //! `interval_log` and `report` (files and screens). `compare` and `merge` start from saved results.
 
+pub mod health;
+pub mod interval_log;
+pub mod intervals;
+pub mod record;
+pub mod result;
 pub mod schedule;
+pub mod sweep;
+#[cfg(test)]
+mod testing;
+pub mod threshold;
 pub mod units;
