@@ -12,7 +12,8 @@ use std::{
     future::Future,
     pin::Pin,
     sync::Mutex,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Wake, Waker},
+    thread,
 };
 
 /// Which shard of a process (or of a simulation) it is: counted from zero.
@@ -277,6 +278,36 @@ impl<T> Drop for AnswerGuard<T> {
         if let Some(answer) = self.answer.take() {
             answer.settle(AnswerState::Failed(Error::Stopping));
         }
+    }
+}
+
+impl<T> Submitted<T> {
+    /// Blocks the calling thread until the answer is there. Not for a shard's own thread: it would wait for
+    /// itself.
+    ///
+    /// # Errors
+    /// `Full` or `Stopping`, as [`ShardHandle::execute`].
+    ///
+    /// # Panics
+    /// On a shard.
+    pub fn wait(self) -> Result<T> {
+        assert!(Shard::try_current().is_none(), "await it instead: a shard must not block");
+        let waker = Waker::from(std::sync::Arc::new(Unpark(thread::current())));
+        let mut answer = std::pin::pin!(self);
+        loop {
+            match answer.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(result) => return result,
+                Poll::Pending => thread::park(),
+            }
+        }
+    }
+}
+
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.unpark();
     }
 }
 
