@@ -72,6 +72,7 @@ pub(crate) struct UringDriver {
     /// Entries that found the submission queue full; at most one start and one cancel per slot.
     backlog: VecDeque<squeue::Entry>,
     /// Message headers of past vectored sends.
+    #[allow(clippy::vec_box, reason = "a header must not move while the kernel reads it")]
     spare_messages: Vec<Box<Message>>,
     /// The kernel did not take or give everything in the last turn.
     unfinished: bool,
@@ -92,7 +93,16 @@ struct Counts {
 impl UringDriver {
     /// Makes the ring. It belongs to the calling thread from now on.
     pub(crate) fn new(options: &DriverOptions, pool: Rc<Pool>, wake: Arc<WakeFd>) -> Result<Self> {
-        let extras = super::probe::allowed_extras();
+        Self::with_extras(options, pool, wake, super::probe::allowed_extras())
+    }
+
+    /// The same, of the ring's extras only these.
+    pub(super) fn with_extras(
+        options: &DriverOptions,
+        pool: Rc<Pool>,
+        wake: Arc<WakeFd>,
+        extras: Extras,
+    ) -> Result<Self> {
         let (submissions, completions) = (options.submission_entries, options.completion_entries);
         let ring = patiently(|| Ring::new(submissions, completions, extras))
             .map_err(|source| Error::kernel("io_uring_setup", source))?;
@@ -130,6 +140,11 @@ impl UringDriver {
         };
         driver.arm_wake();
         Ok(driver)
+    }
+
+    /// The ring's extras in use.
+    pub(super) fn extras(&self) -> Extras {
+        self.ring.extras()
     }
 
     /// See [`super::Driver::submit`].
@@ -450,7 +465,7 @@ impl InFlight {
 
 fn new_message() -> Box<Message> {
     // SAFETY: `msghdr` and `iovec` are plain C structures of integers and pointers, for which zero is a value.
-    unsafe { Box::new_zeroed().assume_init() }
+    Box::new(unsafe { std::mem::zeroed() })
 }
 
 /// Rings of the past are released behind the back of their closer; a setup that meets them is tried again.

@@ -154,7 +154,7 @@ impl UringDriver {
 
     /// A cancel that found nothing: its target is over, or was between two states. Nothing is freed here.
     fn on_cancel(&mut self, target: Key, result: i32) -> Option<Completion> {
-        let Some(slot) = self.slots.get(target) else { return None };
+        let slot = self.slots.get(target)?;
         let goes_on_by_itself = matches!(slot.work, Work::Accept | Work::Receive);
         if matches!(-result, libc::ENOENT | libc::EALREADY)
             && slot.place == Place::Kernel
