@@ -30,6 +30,8 @@
 //! read-modify-write, one Acquire covers all messages of the list. From then on it belongs to the shard alone.
 //! Nobody takes a single message out of the shared list, so a recycled address (ABA) does no harm.
 
+// The path is spelt out because `tests/loom.rs` builds this file as a module of its own.
+#[path = "inbox/wake.rs"]
 mod wake;
 
 use crate::sync::{Arc, AtomicPtr, AtomicUsize, Ordering};
@@ -311,6 +313,7 @@ impl Inbox {
     /// Runs up to `budget` messages, oldest first, and gives how many ran; what is left runs next time. A panic
     /// ends its own message only; `on_panic` gets it.
     pub(crate) fn drain(&self, budget: usize, on_panic: &mut dyn FnMut(PanicPayload)) -> usize {
+        self.high_water.set(self.high_water.get().max(self.shared.queued()));
         let mut ran = 0;
         let mut may_take = true;
         while ran < budget {
@@ -368,7 +371,7 @@ impl Inbox {
         self.shared.queued()
     }
 
-    /// The most messages that were waiting when the shard came to look.
+    /// The most messages that were waiting when the shard came to look, those just being rejected included.
     pub(crate) fn high_water(&self) -> usize {
         self.high_water.get()
     }
@@ -400,29 +403,28 @@ impl Inbox {
 
     /// Puts a list, newest first, behind the messages that were taken earlier.
     fn append(&self, newest: *mut Header) {
-        self.high_water.set(self.high_water.get().max(self.shared.queued()));
         if !is_message(newest) {
             return;
         }
         let (mut oldest_first, mut node) = (ptr::null_mut(), newest);
         while !node.is_null() {
-            // SAFETY: taken with Acquire, so the message is whole and this thread's alone.
-            let next = unsafe { ptr::replace(&raw mut (*node).next, oldest_first) };
+            // SAFETY: taken with Acquire, so the message is whole, live, and this thread's alone.
+            let header = unsafe { &mut *node };
+            let next = std::mem::replace(&mut header.next, oldest_first);
             oldest_first = node;
             node = next;
         }
-        let Some(mut last) = ptr::NonNull::new(self.first.get()) else {
+        let mut last = self.first.get();
+        if last.is_null() {
             return self.first.set(oldest_first);
-        };
+        }
         loop {
-            // SAFETY: messages behind `first` are this thread's alone.
-            let next = unsafe { &raw mut (*last.as_ptr()).next };
-            // SAFETY: as above; `next` points into a live message.
-            match ptr::NonNull::new(unsafe { next.read() }) {
-                Some(later) => last = later,
-                // SAFETY: as above.
-                None => return unsafe { next.write(oldest_first) },
+            // SAFETY: messages behind `first` are live and this thread's alone.
+            let header = unsafe { &mut *last };
+            if header.next.is_null() {
+                return header.next = oldest_first;
             }
+            last = header.next;
         }
     }
 
@@ -461,11 +463,12 @@ struct Mail(*mut Header);
 impl Mail {
     fn finish(self, how: Finish) {
         // SAFETY: the message is in no list any more, so it is live and this value is its only owner.
-        let finish = unsafe { ptr::read(&raw const (*self.0).finish) };
+        let finish = unsafe { &*self.0 }.finish;
         // SAFETY: as above; `finish` was made for this message's type, and `self` is used up.
         unsafe { finish(self.0, how) }
     }
 }
 
 #[cfg(all(test, not(loom)))]
+#[path = "inbox/tests.rs"]
 mod tests;

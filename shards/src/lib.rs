@@ -6,6 +6,9 @@
 //!
 //! Other threads hold a [`ShardHandle`] and hand work over with it; that is the only way in.
 
+// Under loom the library is empty: `tests/loom.rs` builds the one file that is model-checked, with loom's atomics.
+#![cfg(not(loom))]
+
 mod affinity;
 mod buffers;
 mod builder;
