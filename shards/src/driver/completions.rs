@@ -11,6 +11,8 @@ use std::collections::VecDeque;
 pub(super) struct Completions<T> {
     slots: Table<Slot<T>>,
     ready: VecDeque<Ready>,
+    /// How many of `ready` may be handed out: those that were there at the end of the last turn.
+    shown: usize,
     stale: u64,
 }
 
@@ -31,7 +33,7 @@ pub(super) struct Ready {
 
 impl<T> Completions<T> {
     pub(super) fn new() -> Self {
-        Completions { slots: Table::new(), ready: VecDeque::new(), stale: 0 }
+        Completions { slots: Table::new(), ready: VecDeque::new(), shown: 0, stale: 0 }
     }
 
     pub(super) fn insert(&mut self, op: T, owner: Owner) -> Key {
@@ -75,9 +77,15 @@ impl<T> Completions<T> {
         self.ready.insert(at, ready);
     }
 
+    /// Lets everything be handed out that is queued so far; a turn does it at its end.
+    pub(super) fn show(&mut self) {
+        self.shown = self.ready.len();
+    }
+
     /// The next completion; one whose operation's time is over comes out as `Err`, to be released.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Result<Completion, Outcome>> {
+        self.shown = self.shown.checked_sub(1)?;
         let Ready { key, outcome, more } = self.ready.pop_front()?;
         let Some(owner) = self.slots.get(key).map(|slot| slot.owner) else {
             self.stale += 1;

@@ -17,8 +17,11 @@
 //! 7. At most one `Receive` and one `Send` are in flight per socket.
 
 mod completions;
+#[cfg(test)]
+mod contract_tests;
 mod descriptors;
 mod epoll;
+mod file_reads;
 mod op;
 mod probe;
 mod ring_buffers;

@@ -163,6 +163,7 @@ impl SimDriver {
             let ready = entry.remove();
             self.hand_over(ready);
         }
+        self.completions.show();
         Ok(())
     }
 
@@ -170,7 +171,8 @@ impl SimDriver {
         loop {
             match self.completions.pop()? {
                 Ok(completion) => return Some(completion),
-                Err(outcome) => self.release_outcome(outcome),
+                Err(Outcome::Accepted(fd)) => self.close(fd),
+                Err(_) => {}
             }
         }
     }
@@ -265,6 +267,7 @@ impl SimDriver {
     }
 
     /// Ends everything at the present simulated time, however late it would have been.
+    #[expect(clippy::boxed_local, reason = "one signature for the three drivers")]
     pub(crate) fn stop(mut self: Box<Self>, _within: Duration) -> usize {
         for key in self.completions.keys() {
             self.completions.disown(key);
@@ -273,6 +276,7 @@ impl SimDriver {
         for (_, ready) in std::mem::take(&mut self.late) {
             self.completions.push(ready);
         }
+        self.completions.show();
         while self.next().is_some() {}
         for index in 0..self.held.len() {
             if self.held[index].is_some() {
@@ -301,12 +305,6 @@ impl SimDriver {
         match self.held(fd) {
             Held::Socket { id, .. } => *id,
             other => panic!("{other:?} is not a socket"),
-        }
-    }
-
-    fn release_outcome(&mut self, outcome: Outcome) {
-        if let Outcome::Accepted(fd) = outcome {
-            self.close(fd);
         }
     }
 

@@ -11,7 +11,7 @@ pub struct SimClient {
 
 impl SimNet {
     /// Connects to a listener. Bytes may be written at once; a refused connection ends with [`End::Rst`].
-    pub fn connect(&self, port: u16) -> SimClient {
+    pub(crate) fn connect(&self, port: u16) -> SimClient {
         let id = self.open(true);
         self.connect_from(id, port);
         SimClient { net: self.clone(), id }

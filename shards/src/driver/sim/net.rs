@@ -201,7 +201,7 @@ impl SimNet {
         let mut state = self.state.borrow_mut();
         let now = state.clock.now();
         let queue = &mut state.listeners[id].as_mut()?.queue;
-        queue.pop_front_if(|(at, _)| *at <= now).map(|(_, socket)| socket)
+        pop_due(queue, now)
     }
 
     pub(super) fn open(&self, is_client: bool) -> SocketId {
@@ -454,7 +454,7 @@ impl State {
     fn deliver(&mut self, id: SocketId, now: Duration) {
         let Some(socket) = self.sockets[id].as_mut() else { return };
         let mut answer_reset = false;
-        while let Some((_, segment)) = socket.incoming.pop_front_if(|(at, _)| *at <= now) {
+        while let Some(segment) = pop_due(&mut socket.incoming, now) {
             match segment {
                 Segment::Data(bytes) => {
                     socket.in_flight -= bytes.len();
@@ -497,6 +497,14 @@ impl Socket {
             history.extend_from_slice(bytes);
         }
     }
+}
+
+/// The first of the queue, if its time has come.
+fn pop_due<T>(queue: &mut VecDeque<(Duration, T)>, now: Duration) -> Option<T> {
+    if queue.front()?.0 > now {
+        return None;
+    }
+    queue.pop_front().map(|(_, thing)| thing)
 }
 
 impl fmt::Debug for SimNet {
