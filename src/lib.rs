@@ -2,3 +2,5 @@
 
 pub mod load;
 pub mod metrics;
+pub mod http1;
+pub mod limits;

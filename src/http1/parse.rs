@@ -1,0 +1,259 @@
+//! Bytes to `HeadIndex`: the request line by our own strict grammar, the fields by httparse under our own checks.
+//!
+//! `parse` takes a buffer from its first byte and is meant for the common case that a whole head has arrived.
+//! `parse_resumable` adds `scan` for heads that arrive in pieces: one attempt to parse, then a linear search for the
+//! end, then one more parse. The target's grammar is in `target.rs`.
+
+use super::framing::FramingScan;
+use super::grammar::is_tchar;
+use super::head::{Field, HeadIndex, Method, Span, TargetForm, Version};
+use super::reject::Reject;
+use super::scan::HeadScan;
+use super::target::{check_host, parse_target};
+use crate::limits::Limits;
+
+/// The outcome for bytes that are not refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parsed {
+    /// The index describes a head of `head_len` bytes; the content or the next request follows.
+    Complete {
+        /// Bytes from the start of the buffer to the end of the head, an empty line before it included.
+        head_len: usize,
+    },
+    /// More bytes are needed; the index means nothing.
+    Partial,
+}
+
+/// Header slots that nearly every request fits in: 512 bytes to set up, not 3200.
+const FEW_FIELDS: usize = 16;
+
+/// Parses the head at the start of `bytes`.
+///
+/// # Errors
+/// Every violation of RFC 9112 §2 to §6 and RFC 9110 §5 in the head, and every limit it exceeds.
+pub fn parse(bytes: &[u8], index: &mut HeadIndex, limits: &Limits) -> Result<Parsed, Reject> {
+    // RFC 9112 §2.2: ignore at least one empty line before the request line. One, so that a flood ends.
+    let start = match bytes {
+        [b'\r', b'\n', b'\r', ..] => return Err(Reject::LeadingEmptyLines),
+        [b'\r', b'\n', ..] => 2,
+        [b'\r'] => return Ok(Parsed::Partial),
+        [b'\r' | b'\n', ..] => return Err(Reject::BareLineBreak),
+        _ => 0,
+    };
+    // A head beyond its limit is not worth parsing to its end, and offsets stay within 16 bits.
+    let window = bytes.len().min(start + limits.head_bytes_max);
+    let truncated = window < bytes.len();
+    match parse_window(&bytes[..window], start, index, limits)? {
+        Parsed::Partial if truncated => Err(Reject::HeadTooLarge),
+        parsed => Ok(parsed),
+    }
+}
+
+/// As `parse`, for a head that may arrive in pieces: `bytes` is the same buffer, grown; `scan` remembers how far it
+/// was seen. The total work is linear in the length of the head. `scan` is ready for the next head after `Complete`.
+///
+/// # Errors
+/// As `parse`; a violation is reported with the first byte that no valid head could contain there.
+pub fn parse_resumable(
+    scan: &mut HeadScan,
+    bytes: &[u8],
+    index: &mut HeadIndex,
+    limits: &Limits,
+) -> Result<Parsed, Reject> {
+    if scan.is_fresh() {
+        let parsed = parse(bytes, index, limits)?;
+        if parsed != Parsed::Partial {
+            return Ok(parsed);
+        }
+    }
+    if scan.find_end(bytes, limits)?.is_none() {
+        return Ok(Parsed::Partial);
+    }
+    *scan = HeadScan::new();
+    parse(bytes, index, limits)
+}
+
+#[inline]
+fn parse_window(
+    bytes: &[u8],
+    start: usize,
+    index: &mut HeadIndex,
+    limits: &Limits,
+) -> Result<Parsed, Reject> {
+    let Some(fields_start) = parse_request_line(bytes, start, index, limits)? else {
+        return Ok(Parsed::Partial);
+    };
+    let mut few = [httparse::EMPTY_HEADER; FEW_FIELDS];
+    let slots = FEW_FIELDS.min(limits.fields_max);
+    match parse_fields(bytes, fields_start, index, &mut few[..slots], limits) {
+        Err(Reject::TooManyFields) if limits.fields_max > FEW_FIELDS => {
+            parse_many_fields(bytes, fields_start, index, limits)
+        }
+        result => result,
+    }
+}
+
+/// The rare head with more fields; kept out of line so that its array costs the others nothing.
+#[cold]
+#[inline(never)]
+fn parse_many_fields(
+    bytes: &[u8],
+    fields_start: usize,
+    index: &mut HeadIndex,
+    limits: &Limits,
+) -> Result<Parsed, Reject> {
+    const USUAL: usize = Limits::DEFAULT.fields_max;
+    // An allocation only for a configured limit beyond the default.
+    if limits.fields_max > USUAL {
+        let mut slots = vec![httparse::EMPTY_HEADER; limits.fields_max];
+        return parse_fields(bytes, fields_start, index, &mut slots, limits);
+    }
+    let mut slots = [httparse::EMPTY_HEADER; USUAL];
+    parse_fields(bytes, fields_start, index, &mut slots[..limits.fields_max], limits)
+}
+
+/// RFC 9112 §3: method SP request-target SP HTTP-version CRLF. Returns where the fields start.
+#[inline]
+fn parse_request_line(
+    bytes: &[u8],
+    start: usize,
+    index: &mut HeadIndex,
+    limits: &Limits,
+) -> Result<Option<usize>, Reject> {
+    let window = &bytes[..bytes.len().min(start + limits.request_line_bytes_max + 2)];
+    let Some(line_feed) = memchr::memchr(b'\n', &window[start..]).map(|at| start + at) else {
+        if window.len() < start + limits.request_line_bytes_max + 2 {
+            return Ok(None);
+        }
+        return Err(Reject::RequestLineTooLong);
+    };
+    // RFC 9112 §2.2: LF alone could end a line; a reader that does not take it sees another message. Refused.
+    if line_feed == start || bytes[line_feed - 1] != b'\r' {
+        return Err(Reject::BareLineBreak);
+    }
+    let end = line_feed - 1;
+    let line = &bytes[..end];
+    let method_end =
+        start + line[start..].iter().position(|&octet| !is_tchar(octet)).ok_or(Reject::RequestLine)?;
+    if method_end == start || line[method_end] != b' ' {
+        return Err(if line[method_end] == b' ' { Reject::RequestLine } else { Reject::Method });
+    }
+    let target_start = method_end + 1;
+    index.version = parse_version(&line[target_start..])?;
+    // SP and eight octets of version are there, or the version would have been refused.
+    let target_end = end - 9;
+    if target_end <= target_start {
+        return Err(Reject::RequestLine);
+    }
+    index.method_span = Span::new(start, method_end);
+    index.method = Method::from_bytes(&line[start..method_end]);
+    index.target = Span::new(target_start, target_end);
+    parse_target(&line[..target_end], target_start, index, limits)?;
+    Ok(Some(line_feed + 1))
+}
+
+/// RFC 9112 §2.3: `HTTP/` DIGIT `.` DIGIT at the end of the line, in upper case, after one SP. A minor version above
+/// 1 is answered as 1.1 (RFC 9110 §2.5); another major version is 505 (RFC 9110 §15.6.6).
+#[inline]
+fn parse_version(rest: &[u8]) -> Result<Version, Reject> {
+    let Some((_, tail)) = rest.split_last_chunk::<9>() else {
+        return Err(Reject::RequestLine);
+    };
+    match tail {
+        b" HTTP/1.1" => Ok(Version::Http11),
+        b" HTTP/1.0" => Ok(Version::Http10),
+        [b' ', b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            if *major == b'1' {
+                Ok(Version::Http11)
+            } else {
+                Err(Reject::VersionUnsupported)
+            }
+        }
+        _ => Err(Reject::Version),
+    }
+}
+
+/// The field lines, their strict checks, and what framing finds in them: one pass.
+#[inline]
+fn parse_fields<'b>(
+    bytes: &'b [u8],
+    start: usize,
+    index: &mut HeadIndex,
+    slots: &mut [httparse::Header<'b>],
+    limits: &Limits,
+) -> Result<Parsed, Reject> {
+    let (len, headers) = match httparse::parse_headers(&bytes[start..], slots) {
+        Ok(httparse::Status::Complete(complete)) => complete,
+        Ok(httparse::Status::Partial) => return Ok(Parsed::Partial),
+        Err(error) => return Err(reason(error)),
+    };
+    let head_len = start + len;
+    let base = bytes.as_ptr().addr();
+    let mut scan = FramingScan::default();
+    index.fields.clear();
+    for header in headers {
+        let name_start = header.name.as_ptr().addr() - base;
+        // httparse takes LF alone as the end of a line; RFC 9112 §2.2 lets us refuse it, and we do. The line before
+        // this name ended in CRLF or the name is not where a line starts.
+        if bytes[name_start - 2] != b'\r' {
+            return Err(Reject::BareLineBreak);
+        }
+        let value_start = header.value.as_ptr().addr() - base;
+        let name = Span::new(name_start, name_start + header.name.len());
+        let value = Span::new(value_start, value_start + header.value.len());
+        scan.field(header.name.as_bytes(), header.value, value)?;
+        index.fields.push(Field { name, value });
+    }
+    // The last field line and the empty line: both with CR.
+    if !bytes[..head_len].ends_with(b"\r\n\r\n") {
+        return Err(Reject::BareLineBreak);
+    }
+    finish(bytes, index, &mut scan, limits)?;
+    Ok(Parsed::Complete { head_len })
+}
+
+/// The rules that need the whole head: Host, framing, methods that end the connection.
+#[inline]
+fn finish(
+    bytes: &[u8],
+    index: &mut HeadIndex,
+    scan: &mut FramingScan,
+    limits: &Limits,
+) -> Result<(), Reject> {
+    match scan.host {
+        Some(span) => {
+            check_host(span.of(bytes), limits)?;
+            // RFC 9112 §3.2.2: the authority of the target replaces Host, which must be valid all the same.
+            if index.host.is_none() {
+                index.host = Some(span);
+            }
+        }
+        // RFC 9112 §3.2: an HTTP/1.1 request without Host is 400, whatever its target.
+        None if index.version == Version::Http11 => return Err(Reject::HostMissing),
+        None => {}
+    }
+    index.framing = scan.finish(index.version)?;
+    index.upgrade = scan.upgrade;
+    // RFC 9110 §9.3.6: what follows a CONNECT may be the tunnel's bytes; never read it as the next request.
+    if index.form == TargetForm::Authority {
+        index.framing.keep_alive = false;
+    }
+    Ok(())
+}
+
+#[cold]
+fn reason(error: httparse::Error) -> Reject {
+    match error {
+        httparse::Error::HeaderName => Reject::FieldName,
+        httparse::Error::HeaderValue => Reject::FieldValue,
+        httparse::Error::NewLine => Reject::BareLineBreak,
+        httparse::Error::TooManyHeaders => Reject::TooManyFields,
+        _ => Reject::RequestLine,
+    }
+}
+
+#[cfg(test)]
+#[path = "parse_tests.rs"]
+mod tests;
