@@ -1,5 +1,7 @@
 //! shardlet
 
+pub mod error;
+pub mod exchange;
 pub mod load;
 pub mod metrics;
 pub mod http1;

@@ -1,0 +1,238 @@
+//! The inside of an exchange: its state and everything that hangs on it, behind short borrows.
+//!
+//! A core is pooled: a synchronous request on a kept connection allocates nothing. What only asynchronous requests
+//! need is in `Rare`, made when first needed. Nothing here is borrowed while user code runs.
+
+use super::{
+    async_context::{ContextCore, Queued},
+    counters::{Counters, up},
+    input::InputQueue,
+    listeners::Listeners,
+    output::{OutputQueue, Wrote},
+    request::{HeadHolder, Request},
+    response::ResponseHead,
+    state::{self, Action, Event, Intents, State},
+    table::{Post, Workers},
+};
+use crate::error::{EndReason, Error, Result};
+use shards::Key;
+use std::{
+    any::{Any, TypeId},
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    fmt,
+    future::Future,
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+/// What all exchanges of one table share: counters, time, the way in from other threads.
+pub(crate) struct Hub {
+    pub(crate) table_id: u64,
+    pub(crate) shard: u32,
+    pub(crate) post: Arc<dyn Post>,
+    pub(crate) workers: Option<Arc<dyn Workers>>,
+    pub(crate) tasks_max: u32,
+    pub(crate) counters: Counters,
+    pub(crate) now: Cell<Duration>,
+    /// Callbacks on the stack: 0 or 1 (L-1).
+    pub(crate) depth: Cell<u32>,
+    /// Exchanges for which there is something to do.
+    pub(crate) ready: RefCell<VecDeque<Key>>,
+}
+
+/// The future of an asynchronous handler.
+pub(crate) type LocalFuture = Pin<Box<dyn Future<Output = Result<()>>>>;
+
+/// What a synchronous request does not have.
+#[derive(Default)]
+pub(crate) struct Rare {
+    pub(crate) listeners: Listeners,
+    pub(crate) tasks: VecDeque<Queued>,
+    pub(crate) future: Option<LocalFuture>,
+    pub(crate) context: Option<Arc<ContextCore>>,
+    pub(crate) attributes: Vec<(TypeId, Box<dyn Any>)>,
+    pub(crate) sleeps: Vec<Duration>,
+    pub(crate) redispatch_target: Option<String>,
+    pub(crate) fault: Option<Error>,
+}
+
+/// One exchange.
+pub(crate) struct Core {
+    pub(crate) hub: Rc<Hub>,
+    pub(crate) key: Cell<Key>,
+    /// The stream of the connection that this exchange belongs to; opaque here (D11).
+    pub(crate) owner: Cell<u64>,
+    pub(crate) cycle: Cell<u32>,
+    state: Cell<State>,
+    pub(crate) intents: Cell<Intents>,
+    pub(crate) actions: RefCell<VecDeque<Action>>,
+    pub(crate) request: RefCell<Option<Request>>,
+    pub(crate) response: RefCell<ResponseHead>,
+    pub(crate) output: RefCell<OutputQueue>,
+    pub(crate) input: RefCell<InputQueue>,
+    /// The application's deadline.
+    pub(crate) deadline: Cell<Option<Duration>>,
+    /// The client waits for `100 Continue` and has not got it.
+    pub(crate) expects_continue: Cell<bool>,
+    /// The name of the part of the chain that does not support async, if there is one (L-21).
+    pub(crate) sync_only: Cell<Option<&'static str>>,
+    /// The deadline or the sleeps have changed.
+    pub(crate) timer_dirty: Cell<bool>,
+    pub(crate) in_ready: Cell<bool>,
+    pub(crate) rare: RefCell<Option<Box<Rare>>>,
+}
+
+impl Core {
+    pub(crate) fn new(hub: Rc<Hub>) -> Self {
+        Core {
+            hub,
+            key: Cell::new(Key::NONE),
+            owner: Cell::new(0),
+            cycle: Cell::new(0),
+            state: Cell::new(State::VACANT),
+            intents: Cell::default(),
+            actions: RefCell::default(),
+            request: RefCell::default(),
+            response: RefCell::default(),
+            output: RefCell::default(),
+            input: RefCell::default(),
+            deadline: Cell::new(None),
+            expects_continue: Cell::new(false),
+            sync_only: Cell::new(None),
+            timer_dirty: Cell::new(false),
+            in_ready: Cell::new(false),
+            rare: RefCell::default(),
+        }
+    }
+
+    /// Makes a pooled core ready for the next exchange. The one before has left nothing (asserted).
+    pub(crate) fn begin(&self, key: Key, owner: u64, has_body: bool) {
+        assert!(self.rare.borrow().is_none(), "an exchange left something in its slot");
+        self.key.set(key);
+        self.owner.set(owner);
+        self.cycle.set(0);
+        self.state.set(State::VACANT);
+        self.intents.set(Intents::default());
+        self.response.borrow_mut().reset();
+        self.output.borrow_mut().reset();
+        self.input.borrow_mut().reset(has_body);
+        self.deadline.set(None);
+        self.sync_only.set(None);
+        self.timer_dirty.set(false);
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.state.get()
+    }
+
+    /// One step: decide, store, and queue what is to be done.
+    pub(crate) fn feed(&self, event: Event) {
+        let (state, actions) = state::step(self.state.get(), event);
+        self.state.set(state);
+        self.actions.borrow_mut().extend(actions.as_slice().iter().copied());
+    }
+
+    /// Puts the exchange on the list of those for which there is something to do.
+    pub(crate) fn make_ready(&self) {
+        if !self.in_ready.replace(true) {
+            self.hub.ready.borrow_mut().push_back(self.key.get());
+        }
+    }
+
+    pub(crate) fn with_rare<R>(&self, use_it: impl FnOnce(&mut Rare) -> R) -> R {
+        let mut rare = self.rare.borrow_mut();
+        use_it(rare.get_or_insert_with(Box::default))
+    }
+
+    /// As `with_rare`, where there is nothing to be found in what does not exist.
+    pub(crate) fn if_rare<R>(&self, use_it: impl FnOnce(&mut Rare) -> Option<R>) -> Option<R> {
+        use_it(self.rare.borrow_mut().as_deref_mut()?)
+    }
+
+    /// Refuses a call when the end is decided, or this callback has already asked for it.
+    pub(crate) fn check_live(&self) -> Result<()> {
+        let state = self.state.get();
+        if let Some(reason) = state.end_decided() {
+            return Err(Error::Ended(reason));
+        }
+        if self.intents.get().ends_cycle() {
+            return Err(Error::Ended(state.reason.unwrap_or(EndReason::Completed)));
+        }
+        if state.client_gone {
+            return Err(Error::Ended(state.reason.unwrap_or(EndReason::ClientReset)));
+        }
+        Ok(())
+    }
+
+    /// As `check_live`, for calls that would end the exchange: a refusal is counted (L-11).
+    pub(crate) fn check_may_end(&self) -> Result<()> {
+        let checked = self.check_live();
+        if checked.is_err() {
+            self.hub.counters.update(|c| up(&mut c.double_terminal_suppressed));
+        }
+        checked
+    }
+
+    pub(crate) fn intend(&self, change: impl FnOnce(&mut Intents)) {
+        let mut intents = self.intents.get();
+        change(&mut intents);
+        self.intents.set(intents);
+    }
+
+    /// The snapshot of the head, made from `head` when there is none yet.
+    pub(crate) fn snapshot(&self, head: &HeadHolder) -> Request {
+        self.request.borrow_mut().get_or_insert_with(|| head.snapshot()).clone()
+    }
+
+    /// The context that foreign threads hold, made when first asked for.
+    pub(crate) fn context(&self, head: &HeadHolder) -> Arc<ContextCore> {
+        let request = self.snapshot(head);
+        self.with_rare(|rare| {
+            rare.context.get_or_insert_with(|| Arc::new(ContextCore::new(self, request))).clone()
+        })
+    }
+
+    pub(crate) fn write(&self, write: impl FnOnce(&mut OutputQueue) -> Result<Wrote>) -> Result<()> {
+        self.check_live()?;
+        let wrote = write(&mut self.output.borrow_mut());
+        match wrote {
+            Ok(Wrote::Fits) => Ok(()),
+            Ok(Wrote::Blocked) => {
+                self.feed(Event::OutputBlocked);
+                self.intend(|intents| intents.flush = true);
+                Ok(())
+            }
+            Err(Error::Ended(reason)) => {
+                self.hub.counters.update(|c| up(&mut c.slow_client_cuts));
+                self.feed(Event::OutputFailed(reason));
+                Err(Error::Ended(reason))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The next moment at which the exchange wants to be woken: its deadline or a sleep of its future.
+    pub(crate) fn next_wake(&self) -> Option<Duration> {
+        let sleep = self.if_rare(|rare| rare.sleeps.iter().min().copied());
+        let deadline = self.deadline.get().filter(|_| self.state.get().timer_armed);
+        [deadline, sleep].into_iter().flatten().min()
+    }
+
+    pub(crate) fn set_deadline(&self, deadline: Option<Duration>) {
+        self.deadline.set(deadline);
+        let nanoseconds = deadline.map_or(0, |at| u64::try_from(at.as_nanos()).unwrap_or(u64::MAX).max(1));
+        self.if_rare(|rare| rare.context.as_ref().map(|context| context.shared.set_deadline(nanoseconds)));
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exchange")
+            .field("key", &self.key.get())
+            .field("phase", &self.state.get().phase)
+            .finish()
+    }
+}

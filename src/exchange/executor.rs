@@ -1,0 +1,154 @@
+//! Handing tasks to an exchange from anywhere: bounded, first in first out, answered with a value (L-3, L-4).
+
+use super::{
+    AsyncContext, Exchange, Outcome,
+    async_context::{Content, ContextCore, Parcel, Task, Work},
+    registry,
+    table::{Refusal, WorkerJob},
+};
+use crate::error::{EndReason, Error, Result};
+use std::{fmt, sync::Arc};
+
+/// Why a task was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UndeliveredReason {
+    /// The exchange is over, or its end is decided.
+    Ended(EndReason),
+    /// The context's cycle is over.
+    Stale,
+    /// The queue of the exchange or of its shard is full.
+    Full,
+    /// The shard is stopping.
+    ShuttingDown,
+}
+
+/// A task that was not taken, handed back.
+pub struct Undelivered<F> {
+    /// The task.
+    pub task: F,
+    /// Why.
+    pub reason: UndeliveredReason,
+}
+
+impl<F> fmt::Debug for Undelivered<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Undelivered({:?})", self.reason)
+    }
+}
+
+impl<F> fmt::Display for Undelivered<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the task was not taken: {:?}", self.reason)
+    }
+}
+
+impl<F> std::error::Error for Undelivered<F> {}
+
+/// The executor of one exchange: what is handed to it runs on the exchange's shard, one at a time.
+#[derive(Debug, Clone)]
+pub struct RequestExecutor {
+    context: AsyncContext,
+}
+
+impl RequestExecutor {
+    pub(crate) fn new(context: AsyncContext) -> Self {
+        RequestExecutor { context }
+    }
+
+    /// Queues a task. It never runs if the exchange ends, or a new cycle begins, before its turn.
+    ///
+    /// # Errors
+    /// The task, and why it was not taken.
+    pub fn execute<F, O>(&self, task: F) -> Result<(), Undelivered<F>>
+    where
+        F: FnOnce(&mut Exchange) -> O + Send + 'static,
+        O: Outcome,
+    {
+        execute(&self.context, task)
+    }
+
+    /// Tasks that wait or are on their way.
+    pub fn queued(&self) -> u32 {
+        self.context.core.shared.queued()
+    }
+}
+
+fn check(context: &AsyncContext) -> Result<(), UndeliveredReason> {
+    let shared = &context.core.shared;
+    if let Some(reason) = shared.ended() {
+        return Err(UndeliveredReason::Ended(reason));
+    }
+    if context.cycle.is_some_and(|cycle| cycle != shared.cycle()) {
+        return Err(UndeliveredReason::Stale);
+    }
+    if !shared.reserve(context.core.tasks_max) {
+        shared.count_rejected();
+        return Err(UndeliveredReason::Full);
+    }
+    Ok(())
+}
+
+fn execute<F, O>(context: &AsyncContext, task: F) -> Result<(), Undelivered<F>>
+where
+    F: FnOnce(&mut Exchange) -> O + Send + 'static,
+    O: Outcome,
+{
+    if let Err(reason) = check(context) {
+        return Err(Undelivered { task, reason });
+    }
+    let job = Box::new(Task(task));
+    let parcel = Parcel(Content::Task { context: context.core.clone(), cycle: context.cycle, job });
+    match context.core.post.post(parcel) {
+        Ok(()) => Ok(()),
+        Err((parcel, refusal)) => Err(hand_back(context, parcel, refusal)),
+    }
+}
+
+fn hand_back<F: 'static>(context: &AsyncContext, parcel: Parcel, refusal: Refusal) -> Undelivered<F> {
+    context.core.shared.release();
+    let reason = match refusal {
+        Refusal::Full => UndeliveredReason::Full,
+        Refusal::Stopping => UndeliveredReason::ShuttingDown,
+    };
+    let Content::Task { job, .. } = parcel.0 else { unreachable!("a task was posted") };
+    match job.into_any().downcast::<F>() {
+        Ok(task) => Undelivered { task: *task, reason },
+        Err(_) => unreachable!("the job was made of this task"),
+    }
+}
+
+pub(crate) fn dispatch<F, O>(context: &AsyncContext, task: F) -> Result<(), Undelivered<F>>
+where
+    F: FnOnce(&mut Exchange) -> O + Send + 'static,
+    O: Outcome,
+{
+    let here = context.core.post.is_current()
+        && registry::with(context.core.table_id, |exchanges| exchanges.may_run_now(context.core.id.key))
+            == Some(true);
+    if !here {
+        return execute(context, task);
+    }
+    if let Err(reason) = check(context) {
+        return Err(Undelivered { task, reason });
+    }
+    let work = super::async_context::Queued {
+        cycle: context.cycle,
+        work: Work::Sent(Box::new(Task(task)), context.core.clone()),
+    };
+    registry::with(context.core.table_id, |exchanges| exchanges.accept_task(work));
+    Ok(())
+}
+
+/// Starts a job on the worker pool. A refusal is never silent: the exchange sees `Overload` (L-24).
+pub(crate) fn start_job(core: &Arc<ContextCore>, job: WorkerJob) -> Result<()> {
+    let Some(workers) = &core.workers else {
+        return Err(Error::Misuse("this server was built without a worker pool"));
+    };
+    match workers.start(job) {
+        Ok(()) => Ok(()),
+        Err(job) => {
+            drop(job);
+            Err(Error::LimitReached { limit: "worker_queue_max" })
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What an application has asked to be told, per exchange. Each listener is taken out for the time of its call, so
+//! that it may replace itself, and nothing is borrowed while user code runs.
+
+use super::{Exchange, Outcome};
+use crate::error::{EndReason, Error, Result};
+use std::fmt;
+
+/// Hears of request body bytes (L-18).
+pub trait ReadListener {
+    /// Bytes can be read; called again only after `is_ready` has said no.
+    ///
+    /// # Errors
+    /// An error fails the exchange with `HandlerFailed`.
+    fn on_data_available(&mut self, x: &mut Exchange) -> Result<()>;
+
+    /// The body is over and has been read; called once.
+    ///
+    /// # Errors
+    /// As above.
+    fn on_all_data_read(&mut self, x: &mut Exchange) -> Result<()> {
+        let _ = x;
+        Ok(())
+    }
+
+    /// The body will not come, or this listener failed. Comes before the exchange's own `on_error` (L-10).
+    fn on_error(&mut self, x: &mut Exchange, reason: EndReason) {
+        let _ = (x, reason);
+    }
+}
+
+/// Hears that a slow client takes bytes again (L-19).
+pub trait WriteListener {
+    /// Called once after readiness had turned false.
+    ///
+    /// # Errors
+    /// An error fails the exchange with `HandlerFailed`.
+    fn on_write_possible(&mut self, x: &mut Exchange) -> Result<()>;
+
+    /// The answer cannot be delivered, or this listener failed. Comes before the exchange's own `on_error`.
+    fn on_error(&mut self, x: &mut Exchange, reason: EndReason) {
+        let _ = (x, reason);
+    }
+}
+
+impl<F, O> WriteListener for F
+where
+    F: FnMut(&mut Exchange) -> O,
+    O: Outcome,
+{
+    fn on_write_possible(&mut self, x: &mut Exchange) -> Result<()> {
+        self(x).into_result()
+    }
+}
+
+pub(crate) type Hook = Box<dyn FnOnce(&mut Exchange) -> Result<(), Error>>;
+pub(crate) type TimeoutHook = Box<dyn FnMut(&mut Exchange) -> Result<(), Error>>;
+pub(crate) type ErrorHook = Box<dyn FnOnce(&mut Exchange, EndReason) -> Result<(), Error>>;
+pub(crate) type CompleteHook = Box<dyn FnOnce(&mut Exchange, EndReason) -> Result<(), Error>>;
+
+/// The listeners of one exchange.
+#[derive(Default)]
+pub(crate) struct Listeners {
+    pub(crate) on_timeout: Option<TimeoutHook>,
+    pub(crate) on_error: Option<ErrorHook>,
+    pub(crate) on_complete: Option<CompleteHook>,
+    pub(crate) read: Option<Box<dyn ReadListener>>,
+    pub(crate) write: Option<Box<dyn WriteListener>>,
+}
+
+impl fmt::Debug for Listeners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listeners")
+            .field("on_timeout", &self.on_timeout.is_some())
+            .field("on_error", &self.on_error.is_some())
+            .field("on_complete", &self.on_complete.is_some())
+            .field("read", &self.read.is_some())
+            .field("write", &self.write.is_some())
+            .finish()
+    }
+}

@@ -1,0 +1,74 @@
+//! The request life cycle: serialized on one shard, one ending, cheap waiting.
+//!
+//! An **exchange** is one request and its response. Whatever runs for it, handler, listener, task from another
+//! thread, timeout, runs on the shard that owns it, one at a time (`state.rs` decides, `table.rs` and `run.rs` act).
+//! Nothing here knows a socket, a clock or a router: the connection drives an exchange through `table.rs`.
+
+mod async_context;
+mod asynchronous;
+mod cancel;
+mod core;
+mod counters;
+mod exchange;
+mod executor;
+mod handoff;
+mod input;
+mod listeners;
+mod output;
+mod registry;
+mod request;
+mod response;
+mod run;
+mod shared;
+mod state;
+mod table;
+
+pub use async_context::{AsyncContext, Parcel};
+pub use asynchronous::asynchronous;
+pub use cancel::CancelToken;
+pub use counters::Snapshot as LifeCycleCounters;
+pub use exchange::Exchange;
+pub use executor::{RequestExecutor, Undelivered, UndeliveredReason};
+pub use handoff::{Handoff, HandoffSender, handoff};
+pub use input::Read;
+pub use listeners::{ReadListener, WriteListener};
+pub use output::{ByteCounts, Chunk, SlowClient, WaterMarks};
+pub use request::{Head, HeadIndex, OwnedHead, Request};
+pub use response::Response;
+pub use state::{Callback, DispatchType, Wait};
+pub use table::{ExchangeId, Exchanges, Post, Refusal, TableOptions, WorkerJob, Workers};
+
+use crate::error::{Error, Result};
+
+/// What the connection and the router use of an exchange.
+#[allow(unused_imports, reason = "a list for those who drive exchanges")]
+pub(crate) mod seam {
+    pub(crate) use super::{
+        output::OutputQueue,
+        request::HeadHolder,
+        response::ResponseHead,
+        state::{Callback, Phase, State, Wait},
+        table::{Begin, Next},
+    };
+}
+
+/// What a callback may return: nothing, or a result whose error fails the exchange with `HandlerFailed`.
+pub trait Outcome {
+    /// The same as a result.
+    ///
+    /// # Errors
+    /// The callback's own.
+    fn into_result(self) -> Result<()>;
+}
+
+impl Outcome for () {
+    fn into_result(self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl<E: Into<Error>> Outcome for Result<(), E> {
+    fn into_result(self) -> Result<()> {
+        self.map_err(Into::into)
+    }
+}

@@ -1,0 +1,307 @@
+//! The callbacks that need no router: listeners, tasks, the future's polls; and the clean-up at the end.
+//! A listener is taken out of the exchange for the time of its call and put back unless it has replaced itself.
+
+use super::{
+    Exchange, Exchanges,
+    async_context::{Queued, Work},
+    core::{Core, LocalFuture},
+    counters::{down, up},
+    state::{self, Callback, Event, Intents, Phase},
+    table::owned_head,
+};
+use crate::error::{EndReason, Error, Result};
+use shards::Key;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
+    task::{Context, Poll, Waker},
+};
+
+impl Exchanges {
+    /// Runs a callback that is not the connection's to run.
+    pub(crate) fn run_internal(&self, core: &Rc<Core>, callback: Callback) {
+        let reason = core.state().reason.unwrap_or(EndReason::Aborted);
+        match callback {
+            Callback::DoRequest | Callback::Handler(_) | Callback::DoResponse => {
+                unreachable!("{callback:?} is the connection's to run")
+            }
+            Callback::Task => self.run_task(core),
+            Callback::Poll => self.run_poll(core),
+            Callback::DataAvailable | Callback::AllDataRead => self.run_read(core, callback),
+            Callback::WritePossible => self.run_write(core),
+            Callback::Timeout => self.run_timeout(core),
+            Callback::ListenerError => self.run_listener_error(core, reason),
+            Callback::Error => {
+                let hook = core.if_rare(|rare| rare.listeners.on_error.take());
+                self.run_hook(core, hook.map(|hook| move |x: &mut Exchange| hook(x, reason)));
+            }
+            Callback::Complete => {
+                let hook = core.if_rare(|rare| rare.listeners.on_complete.take());
+                self.run_hook(core, hook.map(|hook| move |x: &mut Exchange| hook(x, reason)));
+            }
+        }
+    }
+
+    /// Runs a hook in the fence; where there is none, its callback is over at once.
+    fn run_hook(&self, core: &Rc<Core>, hook: Option<impl FnOnce(&mut Exchange) -> Result<()>>) {
+        match hook {
+            Some(hook) => {
+                self.run_fenced(core, owned_head(core), hook);
+            }
+            None => nothing_to_run(core),
+        }
+    }
+
+    fn run_timeout(&self, core: &Rc<Core>) {
+        let Some(mut hook) = core.if_rare(|rare| rare.listeners.on_timeout.take()) else {
+            return nothing_to_run(core);
+        };
+        self.run_fenced(core, owned_head(core), |x| hook(x));
+        core.with_rare(|rare| put_back(&mut rare.listeners.on_timeout, hook));
+    }
+
+    fn run_read(&self, core: &Rc<Core>, callback: Callback) {
+        if has_future(core) {
+            core.feed(Event::FutureWoken);
+        }
+        let Some(mut listener) = core.if_rare(|rare| rare.listeners.read.take()) else {
+            return nothing_to_run(core);
+        };
+        self.run_fenced(core, owned_head(core), |x| match callback {
+            Callback::AllDataRead => listener.on_all_data_read(x),
+            _ => listener.on_data_available(x),
+        });
+        core.with_rare(|rare| put_back(&mut rare.listeners.read, listener));
+    }
+
+    fn run_write(&self, core: &Rc<Core>) {
+        if has_future(core) {
+            core.feed(Event::FutureWoken);
+        }
+        let Some(mut listener) = core.if_rare(|rare| rare.listeners.write.take()) else {
+            return nothing_to_run(core);
+        };
+        self.run_fenced(core, owned_head(core), |x| listener.on_write_possible(x));
+        core.with_rare(|rare| put_back(&mut rare.listeners.write, listener));
+    }
+
+    /// L-10: the listeners' own `on_error` come before the exchange's.
+    fn run_listener_error(&self, core: &Rc<Core>, reason: EndReason) {
+        let listeners = core.if_rare(|rare| Some((rare.listeners.read.take(), rare.listeners.write.take())));
+        let Some((read, write)) = listeners.filter(|(read, write)| read.is_some() || write.is_some()) else {
+            return nothing_to_run(core);
+        };
+        self.run_fenced(core, owned_head(core), |x| {
+            if let Some(mut read) = read {
+                read.on_error(x, reason);
+            }
+            if let Some(mut write) = write {
+                write.on_error(x, reason);
+            }
+        });
+    }
+
+    // ---- tasks ----------------------------------------------------------------------------------------------
+
+    /// One task, the first that may still run; stale ones before it are dropped here, on their shard (L-5).
+    fn run_task(&self, core: &Rc<Core>) {
+        let task = loop {
+            let Some(task) = core.if_rare(|rare| rare.tasks.pop_front()) else { break None };
+            self.hub.counters.update(|c| down(&mut c.executor_queued));
+            if task.cycle.is_none_or(|cycle| cycle == core.cycle.get()) {
+                break Some(task);
+            }
+            self.drop_stale(task);
+        };
+        let more = core.if_rare(|rare| rare.tasks.front().map(|_| ())).is_some();
+        if more {
+            core.feed(Event::TaskArrived);
+        }
+        let Some(task) = task else { return nothing_to_run(core) };
+        self.hub.counters.update(|c| up(&mut c.executor_active));
+        self.run_fenced(core, owned_head(core), |x| match task.work {
+            Work::Local(run) => run(x),
+            Work::Sent(job, context) => {
+                context.shared.release();
+                job.run(x)
+            }
+        });
+        self.hub.counters.update(|c| down(&mut c.executor_active));
+    }
+
+    fn drop_stale(&self, task: Queued) {
+        self.hub.counters.update(|c| up(&mut c.stale_tasks_dropped));
+        if let Work::Sent(job, context) = task.work {
+            context.shared.release();
+            drop_quietly(self, job);
+        }
+    }
+
+    /// A parcel has brought a task.
+    pub(crate) fn accept_task(&self, task: Queued) {
+        if let Work::Sent(_, context) = &task.work {
+            match self.core(context.id.key).filter(|core| core.state().takes_tasks()) {
+                Some(core) => self.queue_task(&core, task),
+                None => self.drop_stale(task),
+            }
+        }
+    }
+
+    fn queue_task(&self, core: &Rc<Core>, task: Queued) {
+        core.with_rare(|rare| rare.tasks.push_back(task));
+        self.hub.counters.update(|c| {
+            up(&mut c.executor_queued);
+            c.executor_high_water = c.executor_high_water.max(c.executor_queued);
+        });
+        core.feed(Event::TaskArrived);
+        core.make_ready();
+        self.kick();
+    }
+
+    /// Whether a task for this exchange would run at once (L-3).
+    pub(crate) fn may_run_now(&self, key: Key) -> bool {
+        self.hub.depth.get() == 0
+            && self.core(key).is_some_and(|core| {
+                core.state().is_parked()
+                    && core.actions.borrow().is_empty()
+                    && core.if_rare(|rare| rare.tasks.front().map(|_| ())).is_none()
+            })
+    }
+
+    /// Runs a task now, or says why not.
+    pub(crate) fn run_now(&self, key: Key, task: Queued) -> Result<()> {
+        let Some(core) = self.core(key) else { return Err(Error::Stale) };
+        if task.cycle.is_some_and(|cycle| cycle != core.cycle.get()) {
+            return Err(Error::Stale);
+        }
+        if let Some(reason) = core.state().end_decided() {
+            return Err(Error::Ended(reason));
+        }
+        if !self.may_run_now(key) {
+            return Err(Error::Misuse("with() runs outside callbacks, with nothing queued; use dispatch()"));
+        }
+        core.with_rare(|rare| rare.tasks.push_back(task));
+        self.hub.counters.update(|c| up(&mut c.executor_queued));
+        core.feed(Event::TaskArrived);
+        let action = core.actions.borrow_mut().pop_front();
+        assert_eq!(action, Some(state::Action::Run(Callback::Task)), "a parked exchange runs a task at once");
+        self.run_task(&core);
+        core.make_ready();
+        self.kick();
+        Ok(())
+    }
+
+    pub(crate) fn refuse_tasks(&self, core: &Core) {
+        while let Some(task) = core.if_rare(|rare| rare.tasks.pop_front()) {
+            self.hub.counters.update(|c| down(&mut c.executor_queued));
+            self.drop_stale(task);
+        }
+    }
+
+    // ---- the future -----------------------------------------------------------------------------------------
+
+    pub(crate) fn accept_wake(&self, key: Key) {
+        if let Some(core) = self.core(key) {
+            core.feed(Event::FutureWoken);
+            core.make_ready();
+            self.kick();
+        }
+    }
+
+    fn run_poll(&self, core: &Rc<Core>) {
+        let Some(mut future) = core.if_rare(|rare| rare.future.take()) else { return nothing_to_run(core) };
+        let context = core.context(&owned_head(core));
+        let waker = Waker::from(context);
+        let mut kept = None;
+        self.run_fenced(core, owned_head(core), |x| {
+            match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(result) => finish_future(x, result),
+                Poll::Pending => {
+                    kept = Some(());
+                    Ok(())
+                }
+            }
+        });
+        self.keep_future(core, kept.map(|()| future));
+    }
+
+    /// Keeps a pending future, unless the callback that polled it has decided the end.
+    fn keep_future(&self, core: &Rc<Core>, future: Option<LocalFuture>) {
+        let Some(future) = future else { return };
+        if core.state().end_decided().is_none() && core.state().phase != Phase::Handling {
+            core.with_rare(|rare| rare.future = Some(future));
+        } else {
+            drop_quietly(self, future);
+        }
+    }
+
+    // ---- the end --------------------------------------------------------------------------------------------
+
+    pub(crate) fn drop_future(&self, core: &Core) {
+        if let Some(future) = core.if_rare(|rare| rare.future.take()) {
+            drop_quietly(self, future);
+        }
+        core.if_rare(|rare| {
+            rare.sleeps.clear();
+            Some(())
+        });
+    }
+
+    pub(crate) fn fire_cancel_token(&self, core: &Core) {
+        let reason = core.state().reason.unwrap_or(EndReason::Aborted);
+        if let Some(context) = core.if_rare(|rare| rare.context.clone()) {
+            quietly(self, || context.shared.end(reason));
+        }
+    }
+
+    pub(crate) fn next_cycle(&self, core: &Core) {
+        core.cycle.set(core.cycle.get() + 1);
+        core.set_deadline(None);
+        core.if_rare(|rare| {
+            rare.listeners.read = None;
+            rare.listeners.write = None;
+            rare.listeners.on_timeout = None;
+            rare.context.as_ref().map(|context| context.shared.set_cycle(core.cycle.get()))
+        });
+        self.hub.counters.update(|c| {
+            down(&mut c.async_active);
+            up(&mut c.sync_active);
+        });
+    }
+}
+
+/// What a handler's future ended with, as if the callback that polled it had ended so.
+pub(crate) fn finish_future(x: &mut Exchange, result: Result<()>) -> Result<()> {
+    result?;
+    if x.core.check_live().is_ok() && x.core.state().phase != Phase::Responding {
+        x.complete()?;
+    }
+    Ok(())
+}
+
+fn has_future(core: &Core) -> bool {
+    core.if_rare(|rare| rare.future.as_ref().map(|_| ())).is_some()
+}
+
+fn nothing_to_run(core: &Core) {
+    core.feed(Event::CallbackReturned { outcome: state::Outcome::Returned, intents: Intents::default() });
+}
+
+fn put_back<T: ?Sized>(place: &mut Option<Box<T>>, listener: Box<T>) {
+    if place.is_none() {
+        *place = Some(listener);
+    }
+}
+
+/// Drops user values; a panic in their `drop` ends here (L-14).
+pub(crate) fn drop_quietly<T>(exchanges: &Exchanges, value: T) {
+    quietly(exchanges, || drop(value));
+}
+
+fn quietly(exchanges: &Exchanges, run: impl FnOnce()) {
+    let depth = exchanges.hub.depth.replace(1);
+    if catch_unwind(AssertUnwindSafe(run)).is_err() {
+        exchanges.hub.counters.update(|c| up(&mut c.panics));
+    }
+    exchanges.hub.depth.set(depth);
+}

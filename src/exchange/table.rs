@@ -1,0 +1,606 @@
+//! The exchanges of one shard, and the seam through which a connection drives them.
+//!
+//! A connection begins an exchange, feeds it events, and carries out what [`Exchanges::next_action`] asks for until
+//! it says `None`. Listeners, tasks and futures are run here; what needs the router or the wire goes back to the
+//! caller as [`Next`]. Several exchanges may belong to one connection (D11): `owner` names the stream.
+//!
+//! ```text
+//! key = begin(…); loop { match next_action(key) { Run handler → enter(key, …), Flush/Finish → take the output, … } }
+//! ```
+
+use super::{
+    Exchange, Outcome,
+    async_context::Parcel,
+    core::{Core, Hub},
+    counters::{Counters, Snapshot, down, up},
+    output::OutputQueue,
+    registry,
+    request::HeadHolder,
+    response::ResponseHead,
+    state::{self, Action, Callback, Event, Intents, Phase, Wait},
+};
+use crate::error::{EndReason, Error};
+use bytes::Bytes;
+use shards::{Key, Table};
+use std::{
+    cell::{Cell, RefCell},
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+/// The name of an exchange: shard, slot and generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ExchangeId {
+    /// The shard that owns it.
+    pub shard: u32,
+    /// Slot and generation.
+    pub key: Key,
+}
+
+/// Why a parcel was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The shard's inbox is full.
+    Full,
+    /// The shard is stopping or gone.
+    Stopping,
+}
+
+/// The way to a shard from any thread. The runtime's handle implements it; tests have their own.
+pub trait Post: Send + Sync {
+    /// Sends a parcel to be opened on the shard. Wake-ups are at most one for each exchange and must be taken
+    /// whenever the shard is not stopping.
+    ///
+    /// # Errors
+    /// The parcel, and why it was not taken.
+    fn post(&self, parcel: Parcel) -> Result<(), (Parcel, Refusal)>;
+
+    /// Whether the calling thread is the shard.
+    fn is_current(&self) -> bool;
+}
+
+/// A job for a worker thread.
+pub type WorkerJob = Box<dyn FnOnce() + Send>;
+
+/// The pool behind `start` and `blocking` (L-24).
+pub trait Workers: Send + Sync {
+    /// Queues a job.
+    ///
+    /// # Errors
+    /// The job, when the queue is full or the pool is closed.
+    fn start(&self, job: WorkerJob) -> Result<(), WorkerJob>;
+}
+
+/// How a table is made.
+pub struct TableOptions {
+    /// The shard's number.
+    pub shard: u32,
+    /// The way in.
+    pub post: Arc<dyn Post>,
+    /// The worker pool, if there is one.
+    pub workers: Option<Arc<dyn Workers>>,
+    /// Tasks that may wait for one exchange.
+    pub tasks_max: u32,
+    /// Called outside all callbacks when an exchange has become ready by another way than its connection:
+    /// drive everything that `next_ready` gives.
+    pub on_ready: Box<dyn Fn(&Exchanges)>,
+}
+
+impl fmt::Debug for TableOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TableOptions").field("shard", &self.shard).finish_non_exhaustive()
+    }
+}
+
+/// What a connection says of a new exchange.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Begin {
+    /// The stream of the connection, opaque here.
+    pub(crate) owner: u64,
+    /// An application's coordinator decides.
+    pub(crate) coordinated: bool,
+    /// A request body follows.
+    pub(crate) has_body: bool,
+    /// What the handler waits for.
+    pub(crate) wait: Wait,
+    /// `Expect: 100-continue` from an HTTP/1.1 client with a body (L-17).
+    pub(crate) expects_continue: bool,
+    /// The part of the chain that does not support async.
+    pub(crate) sync_only: Option<&'static str>,
+}
+
+/// What only the connection can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the exchange waits for it"]
+pub(crate) enum Next {
+    /// Run coordinator, or filters and handler, in `enter`.
+    Run(Callback),
+    /// Run the error handler in `enter`; the status is set already.
+    ErrorDispatch(u16),
+    /// Write `100 Continue`, a status line and an empty line.
+    SendContinue,
+    /// Write the head, if it is not written, and what is in the output queue.
+    Flush,
+    /// As `Flush`, and the response ends behind it. Then report `output_finished`.
+    FinishResponse,
+    /// Consume the rest of the body within the bounds, then report `input_ended`; or close with a linger.
+    DiscardInput,
+    /// Cut the stream; report nothing more.
+    AbortConnection,
+    /// `next_wake` has changed.
+    Timer,
+    /// The exchange is over and its slot free.
+    Released,
+}
+
+/// The exchanges of one shard.
+pub struct Exchanges {
+    pub(crate) hub: Rc<Hub>,
+    table: RefCell<Table<Rc<Core>>>,
+    pool: RefCell<Vec<Rc<Core>>>,
+    on_ready: Box<dyn Fn(&Exchanges)>,
+    driving: Cell<bool>,
+}
+
+impl Exchanges {
+    /// A table for this thread; parcels find it until it is dropped.
+    pub fn new(options: TableOptions) -> Rc<Self> {
+        let table_id = registry::next_table_id();
+        let hub = Rc::new(Hub {
+            table_id,
+            shard: options.shard,
+            post: options.post,
+            workers: options.workers,
+            tasks_max: options.tasks_max,
+            counters: Counters::default(),
+            now: Cell::new(Duration::ZERO),
+            depth: Cell::new(0),
+            ready: RefCell::default(),
+        });
+        let exchanges = Rc::new(Exchanges {
+            hub,
+            table: RefCell::default(),
+            pool: RefCell::default(),
+            on_ready: options.on_ready,
+            driving: Cell::new(false),
+        });
+        registry::add(table_id, &exchanges);
+        exchanges
+    }
+
+    /// The shard's clock for this turn.
+    pub fn set_now(&self, now: Duration) {
+        self.hub.now.set(now);
+    }
+
+    /// The counters as they are.
+    pub fn counters(&self) -> Snapshot {
+        self.hub.counters.snapshot()
+    }
+
+    /// How many slots are taken.
+    pub fn len(&self) -> usize {
+        self.table.borrow().len()
+    }
+
+    /// Whether no slot is taken.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn core(&self, key: Key) -> Option<Rc<Core>> {
+        self.table.borrow().get(key).cloned()
+    }
+
+    /// Begins an exchange.
+    pub(crate) fn begin(&self, begin: Begin) -> Key {
+        let core = self.pool.borrow_mut().pop().unwrap_or_else(|| Rc::new(Core::new(self.hub.clone())));
+        let key = self.table.borrow_mut().insert(core.clone());
+        core.begin(key, begin.owner, begin.has_body);
+        core.expects_continue.set(begin.expects_continue);
+        core.sync_only.set(begin.sync_only);
+        self.hub.counters.update(|c| {
+            up(&mut c.started);
+            up(&mut c.live);
+            up(&mut c.sync_active);
+        });
+        core.feed(Event::Started {
+            coordinated: begin.coordinated,
+            has_body: begin.has_body,
+            wait: begin.wait,
+        });
+        key
+    }
+
+    /// Runs the callback that `next_action` has asked for, inside the fence (L-14), with the head on loan. The
+    /// head comes back; if the exchange may need it later a snapshot has been made.
+    pub(crate) fn enter<O: Outcome>(
+        &self,
+        key: Key,
+        head: HeadHolder,
+        callback: impl FnOnce(&mut Exchange) -> O,
+    ) -> HeadHolder {
+        let Some(core) = self.core(key) else { return head };
+        self.run_fenced(&core, head, callback)
+    }
+
+    /// As `enter`, with the snapshot in place of the loan.
+    pub(crate) fn enter_parked<O: Outcome>(&self, key: Key, callback: impl FnOnce(&mut Exchange) -> O) {
+        if let Some(core) = self.core(key) {
+            let head = owned_head(&core);
+            self.run_fenced(&core, head, callback);
+        }
+    }
+
+    pub(crate) fn run_fenced<O: Outcome>(
+        &self,
+        core: &Rc<Core>,
+        head: HeadHolder,
+        callback: impl FnOnce(&mut Exchange) -> O,
+    ) -> HeadHolder {
+        assert_eq!(self.hub.depth.replace(1), 0, "callbacks are never nested (L-1)");
+        let mut x = Exchange::new(core.clone(), head);
+        let returned = catch_unwind(AssertUnwindSafe(|| callback(&mut x).into_result()));
+        self.hub.depth.set(0);
+        let outcome = self.note_outcome(core, returned);
+        let head = std::mem::take(&mut x.head);
+        drop(x);
+        self.finish_callback(core, outcome, &head);
+        head
+    }
+
+    fn note_outcome(
+        &self,
+        core: &Core,
+        returned: std::thread::Result<crate::error::Result<()>>,
+    ) -> state::Outcome {
+        self.hub.counters.update(|c| up(&mut c.callbacks));
+        let refused_async = core.intents.get().start_async && core.sync_only.get().is_some();
+        match returned {
+            Ok(Ok(())) if refused_async => state::Outcome::Failed,
+            Ok(Ok(())) => state::Outcome::Returned,
+            // A call that came too late is no failure of the handler: the end was decided by somebody else.
+            Ok(Err(Error::Ended(_))) if core.check_live().is_err() => state::Outcome::Returned,
+            Ok(Err(error)) => {
+                core.with_rare(|rare| rare.fault = Some(error));
+                state::Outcome::Failed
+            }
+            Err(panic) => {
+                self.hub.counters.update(|c| up(&mut c.panics));
+                core.with_rare(|rare| rare.fault = Some(Error::handler(panic_text(&*panic))));
+                state::Outcome::Panicked
+            }
+        }
+    }
+
+    fn finish_callback(&self, core: &Core, outcome: state::Outcome, head: &HeadHolder) {
+        let intents = core.intents.replace(Intents::default());
+        let was_async = core.state().started_async;
+        core.feed(Event::CallbackReturned { outcome, intents });
+        if core.state().started_async && !was_async {
+            self.hub.counters.update(|c| {
+                down(&mut c.sync_active);
+                up(&mut c.async_active);
+            });
+        }
+        if needs_snapshot(core) {
+            core.snapshot(head);
+        }
+    }
+
+    /// What the connection has to do next for this exchange. Runs listeners, tasks and futures on the way.
+    pub(crate) fn next_action(&self, key: Key) -> Option<Next> {
+        let core = self.core(key)?;
+        loop {
+            if core.timer_dirty.take() {
+                return Some(Next::Timer);
+            }
+            let action = core.actions.borrow_mut().pop_front()?;
+            if let Some(next) = self.act(&core, action) {
+                return Some(next);
+            }
+        }
+    }
+
+    fn act(&self, core: &Rc<Core>, action: Action) -> Option<Next> {
+        match action {
+            Action::Run(callback @ (Callback::DoRequest | Callback::Handler(_) | Callback::DoResponse)) => {
+                return Some(Next::Run(callback));
+            }
+            Action::Run(callback) => self.run_internal(core, callback),
+            Action::ErrorDispatch(status) => {
+                set_error_status(core, status);
+                return Some(Next::ErrorDispatch(status));
+            }
+            Action::BuiltInAnswer(status) => {
+                set_error_status(core, status);
+                let text = format!("{status}\n");
+                // The queue has just been emptied; a few bytes fit.
+                let _ = core.output.borrow_mut().write_copy(text.as_bytes());
+            }
+            Action::SendContinue => return Some(Next::SendContinue),
+            Action::Flush => return Some(Next::Flush),
+            Action::FinishResponse => {
+                core.output.borrow_mut().finish();
+                return Some(Next::FinishResponse);
+            }
+            Action::DiscardInput => {
+                if core.expects_continue.replace(false) {
+                    self.hub.counters.update(|c| up(&mut c.continues_refused));
+                }
+                return Some(Next::DiscardInput);
+            }
+            Action::AbortConnection => return Some(Next::AbortConnection),
+            Action::ArmTimer => return Some(Next::Timer),
+            Action::CancelTimer => {
+                core.set_deadline(None);
+                return Some(Next::Timer);
+            }
+            Action::NextCycle => self.next_cycle(core),
+            Action::RefuseTasks => self.refuse_tasks(core),
+            Action::FireCancelToken => self.fire_cancel_token(core),
+            Action::DropFuture => self.drop_future(core),
+            Action::CountEnd(reason) => self.count_end(core, reason),
+            Action::Release => {
+                self.release(core);
+                return Some(Next::Released);
+            }
+        }
+        None
+    }
+
+    fn count_end(&self, core: &Core, reason: EndReason) {
+        let was_async = core.state().started_async;
+        let dropped = core.output.borrow().dropped();
+        self.hub.counters.update(|c| {
+            c.ends[reason.index()] += 1;
+            c.messages_dropped += dropped;
+            down(&mut c.live);
+            if was_async {
+                down(&mut c.async_active);
+            } else {
+                down(&mut c.sync_active);
+            }
+        });
+    }
+
+    /// Gives the slot back; the key finds nothing from now on. A core that somebody still holds is not reused.
+    fn release(&self, core: &Rc<Core>) {
+        debug_assert_eq!(core.state().phase, Phase::Vacant);
+        let rare = core.rare.take();
+        drop(rare);
+        core.request.take();
+        core.actions.borrow_mut().clear();
+        core.in_ready.set(false);
+        let removed = self.table.borrow_mut().remove(core.key.get());
+        let Some(removed) = removed else { return };
+        if Rc::strong_count(&removed) <= CORE_HOLDERS_AT_RELEASE && self.pool.borrow().len() < POOL_MAX {
+            self.pool.borrow_mut().push(removed);
+        }
+    }
+
+    /// The next exchange for which something has to be done, with its owner.
+    pub(crate) fn next_ready(&self) -> Option<(Key, u64)> {
+        loop {
+            let key = self.hub.ready.borrow_mut().pop_front()?;
+            if let Some(core) = self.core(key) {
+                core.in_ready.set(false);
+                return Some((key, core.owner.get()));
+            }
+        }
+    }
+
+    /// Drives what has become ready, unless that is being done already further up the stack.
+    pub(crate) fn kick(&self) {
+        if self.hub.depth.get() == 0 && !self.driving.replace(true) {
+            (self.on_ready)(self);
+            self.driving.set(false);
+        }
+    }
+
+    // ---- events from the connection -------------------------------------------------------------------------
+
+    fn feed(&self, key: Key, event: Event) {
+        if let Some(core) = self.core(key) {
+            core.feed(event);
+        }
+    }
+
+    /// Body bytes. Push no more than `input_room` says.
+    pub(crate) fn input(&self, key: Key, bytes: Bytes) -> crate::error::Result<()> {
+        let Some(core) = self.core(key) else { return Ok(()) };
+        if core.state().end_decided().is_some() {
+            return Ok(());
+        }
+        let pushed = core.input.borrow_mut().push(bytes);
+        if pushed? {
+            core.feed(Event::InputArrived);
+        }
+        Ok(())
+    }
+
+    /// How many body bytes may be pushed now.
+    pub(crate) fn input_room(&self, key: Key) -> usize {
+        self.core(key).map_or(0, |core| core.input.borrow().room())
+    }
+
+    /// The body is whole, or its rest has been discarded.
+    pub(crate) fn input_ended(&self, key: Key) {
+        let Some(core) = self.core(key) else { return };
+        let told = {
+            let mut input = core.input.borrow_mut();
+            input.end();
+            input.is_consumed()
+        };
+        core.feed(Event::InputEnded);
+        if told {
+            core.feed(Event::InputArrived);
+            core.feed(Event::InputConsumed);
+        }
+    }
+
+    /// The body is broken (`ProtocolError`) or late (`BodyTimeout`).
+    pub(crate) fn input_failed(&self, key: Key, reason: EndReason) {
+        if let Some(core) = self.core(key) {
+            core.input.borrow_mut().fail(reason);
+            core.feed(Event::InputFailed(reason));
+        }
+    }
+
+    /// Head and output queue, for writing them to the wire.
+    pub(crate) fn with_output<R>(
+        &self,
+        key: Key,
+        take: impl FnOnce(&ResponseHead, &mut OutputQueue) -> R,
+    ) -> Option<R> {
+        let core = self.core(key)?;
+        let taken = take(&core.response.borrow(), &mut core.output.borrow_mut());
+        Some(taken)
+    }
+
+    /// The head has been written: nothing about it can change.
+    pub(crate) fn head_committed(&self, key: Key) {
+        self.feed(key, Event::HeadCommitted);
+    }
+
+    /// Whether the head has been written.
+    pub(crate) fn is_committed(&self, key: Key) -> bool {
+        self.core(key).is_some_and(|core| core.state().committed)
+    }
+
+    /// The transport took body bytes.
+    pub(crate) fn accepted(&self, key: Key, count: u64) {
+        if let Some(core) = self.core(key) {
+            let drained = core.output.borrow_mut().note_accepted(count);
+            if drained {
+                core.feed(Event::OutputDrained);
+            }
+        }
+    }
+
+    /// The peer has body bytes, as the kernel knows.
+    pub(crate) fn acknowledged(&self, key: Key, count: u64) {
+        if let Some(core) = self.core(key) {
+            core.output.borrow_mut().note_acknowledged(count);
+        }
+    }
+
+    /// Every byte of the response has been accepted.
+    pub(crate) fn output_finished(&self, key: Key) {
+        self.feed(key, Event::OutputFinished);
+    }
+
+    /// A write failed, or took too long.
+    pub(crate) fn output_failed(&self, key: Key, reason: EndReason) {
+        self.feed(key, Event::OutputFailed(reason));
+    }
+
+    /// FIN, under the policy `Abort`.
+    pub(crate) fn peer_finished(&self, key: Key) {
+        self.feed(key, Event::PeerFinished);
+    }
+
+    /// RST.
+    pub(crate) fn peer_reset(&self, key: Key) {
+        self.feed(key, Event::PeerReset);
+    }
+
+    /// The orderly time is over; reason `Shutdown` or `Reload`.
+    pub(crate) fn shutdown_forced(&self, key: Key, reason: EndReason) {
+        self.feed(key, Event::ShutdownForced(reason));
+    }
+
+    /// A bound was reached on behalf of this exchange.
+    pub(crate) fn overloaded(&self, key: Key) {
+        self.feed(key, Event::Overloaded);
+    }
+
+    /// When the exchange wants `timer_fired`, on the clock of `set_now`.
+    pub(crate) fn next_wake(&self, key: Key) -> Option<Duration> {
+        self.core(key)?.next_wake()
+    }
+
+    /// The timer that was armed for `next_wake`. A stale key is counted and nothing else (L-5).
+    pub(crate) fn timer_fired(&self, key: Key) {
+        let Some(core) = self.core(key) else {
+            self.hub.counters.update(|c| up(&mut c.stale_timers));
+            return;
+        };
+        let now = self.hub.now.get();
+        let woken = core.if_rare(|rare| {
+            let before = rare.sleeps.len();
+            rare.sleeps.retain(|at| *at > now);
+            Some(rare.sleeps.len() < before)
+        });
+        if woken == Some(true) {
+            core.feed(Event::FutureWoken);
+        }
+        if core.deadline.get().is_some_and(|deadline| deadline <= now) {
+            core.feed(Event::TimerFired);
+        }
+        core.timer_dirty.set(true);
+    }
+
+    /// Keys and owners of all exchanges, for shutdown and metrics.
+    pub(crate) fn keys(&self) -> Vec<(Key, u64)> {
+        self.table.borrow().iter().map(|(key, core)| (key, core.owner.get())).collect()
+    }
+
+    /// What is known of one exchange: phase and whether it waits.
+    pub(crate) fn state(&self, key: Key) -> Option<state::State> {
+        Some(self.core(key)?.state())
+    }
+}
+
+impl Drop for Exchanges {
+    fn drop(&mut self) {
+        registry::remove(self.hub.table_id);
+    }
+}
+
+impl fmt::Debug for Exchanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exchanges").field("shard", &self.hub.shard).field("live", &self.len()).finish()
+    }
+}
+
+/// The snapshot as a head to lend.
+pub(crate) fn owned_head(core: &Core) -> HeadHolder {
+    core.request.borrow().clone().map_or(HeadHolder::Gone, HeadHolder::Owned)
+}
+
+/// Whether a later callback may want to read the head.
+fn needs_snapshot(core: &Core) -> bool {
+    if core.request.borrow().is_some() {
+        return false;
+    }
+    match core.state().phase {
+        Phase::Deciding | Phase::Handling | Phase::Parked | Phase::Failing | Phase::Responding => true,
+        Phase::Finishing | Phase::Ended => core
+            .if_rare(|rare| {
+                (rare.listeners.on_complete.is_some() || rare.listeners.on_error.is_some()).then_some(())
+            })
+            .is_some(),
+        Phase::Vacant => false,
+    }
+}
+
+fn set_error_status(core: &Core, status: u16) {
+    let mut response = core.response.borrow_mut();
+    response.reset();
+    response.set_error_status(status);
+    core.output.borrow_mut().clear_body();
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(|s| &**s));
+    format!("panic: {}", text.unwrap_or("(no text)"))
+}
+
+/// The table's own and the caller's.
+const CORE_HOLDERS_AT_RELEASE: usize = 2;
+/// Pooled cores beyond this are freed.
+const POOL_MAX: usize = 1024;
