@@ -14,6 +14,8 @@
 
 mod calls;
 mod one_shot;
+#[cfg(test)]
+mod tests;
 
 use super::{
     Address, Completion, Descriptor, DriverAccount, DriverOptions, ListenOptions, Op, Outcome, Owner,

@@ -316,7 +316,11 @@ impl World {
     pub(super) fn set_reads(&mut self, peer: PeerId, on: bool) {
         match self.peer(peer) {
             Peer::Sim(client) => client.set_receive_window(if on { usize::MAX } else { 0 }),
-            Peer::Real { reads, .. } => *reads = on,
+            Peer::Real { stream, reads, .. } => {
+                // A small buffer of fixed size: a reader that stands still fills it soon.
+                socket2::SockRef::from(&*stream).set_recv_buffer_size(16 * 1024).unwrap();
+                *reads = on;
+            }
         }
     }
 
