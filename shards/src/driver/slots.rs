@@ -77,7 +77,10 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub(super) enum Work {
     Accept,
-    Receive,
+    Receive {
+        /// It was given a buffer since it last had to wait for one: others go first when it waits again.
+        fed: bool,
+    },
     Send {
         buffer: SendBuffer,
         /// For a vectored send.
@@ -99,7 +102,7 @@ impl Work {
     pub(super) fn kind(&self) -> Kind {
         match self {
             Work::Accept => Kind::Accept,
-            Work::Receive => Kind::Receive,
+            Work::Receive { .. } => Kind::Receive,
             Work::Send { .. } => Kind::Send,
             Work::Connect { .. } => Kind::Connect,
             Work::Read { .. } => Kind::Read,

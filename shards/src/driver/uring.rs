@@ -255,7 +255,7 @@ impl UringDriver {
     fn work_for(&mut self, op: Op) -> (Descriptor, Work, Option<i32>) {
         match op {
             Op::Accept { listener } => (listener, Work::Accept, None),
-            Op::Receive { socket } => (socket, Work::Receive, None),
+            Op::Receive { socket } => (socket, Work::Receive { fed: false }, None),
             Op::Send { socket, buffer } => {
                 let several =
                     matches!(buffer.parts, SendParts::Vectored(_)) && buffer.slices().nth(1).is_some();
@@ -346,8 +346,9 @@ impl UringDriver {
         let mut buffers = self.buffers.filled();
         while buffers > 0 {
             let Some(key) = self.starved.pop_front() else { return };
-            let Some(slot) = self.slots.get(key) else { continue };
+            let Some(slot) = self.slots.get_mut(key) else { continue };
             if slot.place == Place::Starved {
+                slot.work = Work::Receive { fed: false };
                 buffers -= 1;
                 self.arm(key, false);
             }

@@ -50,9 +50,11 @@ impl UringDriver {
         buffer: Option<Vec<u8>>,
     ) -> Option<Completion> {
         let more = cqueue::more(flags);
-        let owner = self.slots.get(key)?.owner;
+        let slot = self.slots.get_mut(key)?;
+        let owner = slot.owner;
         match (result, buffer) {
             (1.., Some(buffer)) => {
+                slot.work = Work::Receive { fed: true };
                 let lease = self.pool.lease(buffer, result as usize);
                 if !more {
                     self.go_on(key, !cqueue::sock_nonempty(flags));
@@ -87,7 +89,12 @@ impl UringDriver {
             return self.end(key);
         }
         slot.place = Place::Starved;
-        self.starved.push_back(key);
+        // A flood fails last and would be armed first, to take every buffer again: it waits behind the unfed.
+        if matches!(slot.work, Work::Receive { fed: true }) {
+            self.starved.push_back(key);
+        } else {
+            self.starved.push_front(key);
+        }
     }
 
     fn on_accept(&mut self, key: Key, result: i32, more: bool) -> Option<Completion> {
@@ -155,7 +162,7 @@ impl UringDriver {
     /// A cancel that found nothing: its target is over, or was between two states. Nothing is freed here.
     fn on_cancel(&mut self, target: Key, result: i32) -> Option<Completion> {
         let slot = self.slots.get(target)?;
-        let goes_on_by_itself = matches!(slot.work, Work::Accept | Work::Receive);
+        let goes_on_by_itself = matches!(slot.work, Work::Accept | Work::Receive { .. });
         if matches!(-result, libc::ENOENT | libc::EALREADY)
             && slot.place == Place::Kernel
             && goes_on_by_itself

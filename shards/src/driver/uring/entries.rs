@@ -30,7 +30,7 @@ pub(super) fn entry_for(slot: &mut Slot, key: Key, receive: ReceiveMode) -> Entr
     let fd = Fd(slot.fd.0);
     let entry = match &mut slot.work {
         Work::Accept => opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build(),
-        Work::Receive => receive_entry(fd, receive),
+        Work::Receive { .. } => receive_entry(fd, receive),
         Work::Send { buffer, message } => match message {
             Some(message) => {
                 message.point_at(buffer);
