@@ -3,6 +3,7 @@
 
 use crate::startup::{self, DescriptorLimit};
 use rustix::process::{Resource, getrlimit};
+use shards::{DriverKind, ProbeReport};
 use std::{fmt, fs, path::Path, thread};
 
 /// What is known about this machine and this process.
@@ -33,8 +34,16 @@ pub(crate) struct Facts {
 pub(crate) struct DriverFacts {
     /// What was tried and found, in one line.
     pub(crate) found: String,
-    /// Why io_uring cannot work; `None` where it does.
-    pub(crate) reason: Option<String>,
+    /// Why io_uring cannot work and what would help; `None` where it works.
+    pub(crate) refusal: Option<(String, String)>,
+}
+
+impl From<ProbeReport> for DriverFacts {
+    fn from(report: ProbeReport) -> DriverFacts {
+        let found = format!("level {}, {}", report.level, report.flags.join(" "));
+        let refusal = report.reason.map(|reason| (reason, report.cure.unwrap_or_default()));
+        DriverFacts { found, refusal: refusal.filter(|_| report.driver == DriverKind::Epoll) }
+    }
 }
 
 impl Facts {
@@ -151,13 +160,13 @@ pub(crate) fn findings(facts: &Facts) -> Vec<Finding> {
 }
 
 fn driver(facts: &DriverFacts) -> Finding {
-    match &facts.reason {
+    match &facts.refusal {
         None => Finding::ok("driver", format!("io_uring works: {}", facts.found)),
-        Some(reason) => Finding::ok("driver", format!("epoll, because {reason}")).or(
-            Level::Warn,
-            true,
-            "servers run, with more CPU a request",
-        ),
+        Some((reason, cure)) => Finding::ok(
+            "driver",
+            format!("epoll, at more CPU a request; no io_uring: {reason}"),
+        )
+        .or(Level::Warn, true, cure),
     }
 }
 
@@ -212,7 +221,7 @@ mod tests {
     fn good() -> Facts {
         Facts {
             kernel: "6.18.1".into(),
-            driver: DriverFacts { found: "multishot receive".into(), reason: None },
+            driver: DriverFacts { found: "multishot receive".into(), refusal: None },
             uring_disabled: Some(0),
             locked_bytes: None,
             descriptors: DescriptorLimit { soft: 1024, hard: 65_536 },
@@ -233,9 +242,13 @@ mod tests {
     #[test]
     fn each_shortage_has_its_line_and_cure() {
         let few = DescriptorLimit { soft: 256, hard: 256 };
-        let seccomp = DriverFacts { found: String::new(), reason: Some("io_uring_setup gives EPERM".into()) };
+        let refusal = Some(("io_uring_setup gives EPERM".to_string(), "allow it".to_string()));
+        let seccomp = DriverFacts { found: String::new(), refusal };
         for (facts, words) in [
-            (Facts { driver: seccomp, ..good() }, ["epoll, because io_uring_setup gives EPERM", "CPU"]),
+            (
+                Facts { driver: seccomp, ..good() },
+                ["no io_uring: io_uring_setup gives EPERM; allow it", "CPU"],
+            ),
             (
                 Facts { uring_disabled: Some(2), ..good() },
                 ["io_uring_disabled", "sysctl kernel.io_uring_disabled=0"],

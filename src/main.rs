@@ -42,8 +42,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
 }
 
 fn examine() -> ExitCode {
-    let driver =
-        doctor::DriverFacts { found: String::new(), reason: Some("this version has no other driver".into()) };
+    let driver = shards::probe().into();
     let (text, can_run) = doctor::report(&doctor::Facts::find(driver));
     print!("{text}");
     if can_run { ExitCode::SUCCESS } else { Exit::Environment.into() }

@@ -77,13 +77,10 @@ impl Source {
     }
 }
 
-/// Files whose every line is for tests.
+/// Files whose every line is for tests: by their own name or a folder's.
 fn is_test_file(name: &str) -> bool {
-    let stem = name.trim_end_matches(".rs");
-    stem.ends_with("_tests")
-        || stem.ends_with("/tests")
-        || name.contains("/tests/")
-        || stem.ends_with("/testing")
+    let mut names = name.trim_end_matches(".rs").split('/');
+    names.any(|name| name == "tests" || name == "testing" || name.ends_with("_tests"))
 }
 
 fn is_word_char(c: char) -> bool {
