@@ -2,6 +2,7 @@
 
 pub mod error;
 pub mod exchange;
+pub mod handlers;
 pub mod load;
 pub mod metrics;
 pub mod http1;

@@ -1,0 +1,39 @@
+//! Static files: which file a request means, and what is answered.
+//!
+//! Decisions are pure and live apart from every system call:
+//!
+//! ```text
+//! preflight (method, path) → Lookup (which name to open next) → plan (status, fields, pieces of which body)
+//! ```
+//!
+//! | file | its one question |
+//! |---|---|
+//! | [`path`] | which name beneath the root does this request path mean, if any? |
+//! | [`lookup`] | what is opened next: index, sidecar, fallback, error page? |
+//! | [`plan`] | what is the answer to this request, given what was found? |
+//! | [`conditional`], [`etag`] | does the client have it already; may the request go on? |
+//! | [`range`], [`multipart`] | which parts are wanted, and how are they framed? |
+//! | [`negotiate`], [`mime`], [`fields`] | which coding and form does the client prefer? |
+//! | [`listing`], [`error_page`], [`cache_rules`] | the bodies and fields that we make ourselves |
+
+pub mod cache_rules;
+pub mod conditional;
+pub mod error_page;
+pub mod etag;
+pub mod fields;
+pub mod listing;
+pub mod lookup;
+pub mod mime;
+pub mod multipart;
+pub mod negotiate;
+pub mod options;
+pub mod path;
+pub mod plan;
+pub mod range;
+
+pub use lookup::{Lookup, Opened, Outcome, Step};
+pub use options::FilesOptions;
+pub use plan::{Body, FileFacts, Found, Method, Piece, Plan, RequestFacts, plan, preflight};
+
+#[cfg(test)]
+mod root_tests;

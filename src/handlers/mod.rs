@@ -1,0 +1,3 @@
+//! Ready-made handlers. Each is a customer of the public interface like any other and knows no other handler.
+
+pub mod files;
