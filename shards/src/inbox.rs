@@ -2,10 +2,6 @@
 //!
 //! Neighbours: `inbox/wake.rs` (the eventfd), the drivers (they read the eventfd), `shard.rs` (drains and parks),
 //! `tasks` and `offload` (post replies). It will not say what a message does, and it asks nobody for the time.
-#![allow(
-    unsafe_code,
-    reason = "an intrusive list of messages shared between threads; checked by loom and Miri"
-)]
 //!
 //! # The word
 //!
@@ -29,6 +25,7 @@
 //! then). Release on that swap and Acquire on the shard's swap hand it over; as every change of `head` is a
 //! read-modify-write, one Acquire covers all messages of the list. From then on it belongs to the shard alone.
 //! Nobody takes a single message out of the shared list, so a recycled address (ABA) does no harm.
+#![allow(unsafe_code, reason = "an intrusive list shared between threads, model-checked by loom")]
 
 // The path is spelt out because `tests/loom.rs` builds this file as a module of its own.
 #[path = "inbox/wake.rs"]
@@ -201,11 +198,6 @@ impl Sender {
         self.shared.queued()
     }
 
-    /// How often a message was not taken, ever.
-    pub(crate) fn rejected(&self) -> usize {
-        self.shared.rejected.load(Ordering::Relaxed)
-    }
-
     /// Whether the inbox takes no more.
     pub(crate) fn is_closed(&self) -> bool {
         self.shared.head.load(Ordering::Relaxed) == CLOSED
@@ -332,11 +324,12 @@ impl Inbox {
         ran
     }
 
-    /// Asks to sleep. True: nothing is here, and the next message will write the eventfd. False: there is mail.
+    /// Asks to sleep. True: nothing is here, and the next message will write the eventfd (a closed inbox gets none).
+    /// False: there is mail.
     #[must_use]
     pub(crate) fn park(&self) -> bool {
         if self.closed.get() {
-            return true;
+            return self.first.get().is_null();
         }
         let may_sleep = self.first.get().is_null() && self.shared.fall_asleep();
         if may_sleep {
@@ -358,7 +351,7 @@ impl Inbox {
     }
 
     /// The end: later posts are rejected with [`RejectReason::Stopping`]. Mail that is inside can still be drained;
-    /// dropping the inbox drops it.
+    /// dropping the inbox drops it. Close it last: results and wakes from other threads come this way too.
     pub(crate) fn close(&self) {
         if !self.closed.replace(true) {
             let head = self.shared.head.swap(CLOSED, Ordering::Acquire);

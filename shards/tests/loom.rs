@@ -1,7 +1,7 @@
 //! Every order in which threads can meet in the inbox, explored by loom. Run it with `scripts/loom`, which also
 //! makes sure that three ways of getting the inbox wrong are found here.
 #![cfg(loom)]
-#![allow(dead_code, unreachable_pub, reason = "a part of the library, built alone")]
+#![allow(dead_code, unused_imports, unreachable_pub, reason = "a part of the library, built alone")]
 
 #[path = "../src/inbox.rs"]
 mod inbox;

@@ -73,7 +73,9 @@ fn a_closed_inbox_rejects_and_its_mail_can_still_be_drained() {
     assert!(sender.is_closed());
     assert_eq!(sender.post(note(&log, 9)).expect_err("closed").reason, RejectReason::Stopping);
     assert_eq!(sender.post_reply(note(&log, 9)).expect_err("closed").reason, RejectReason::Stopping);
+    assert!(!inbox.park(), "there is mail");
     assert_eq!(drain_all(&inbox, 9), 3);
+    assert!(inbox.park());
     assert_eq!(seen.try_iter().collect::<Vec<_>>(), [0, 1, 2, 3]);
     inbox.unpark();
     assert!(sender.is_closed(), "waking up does not open it again");

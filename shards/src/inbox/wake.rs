@@ -46,6 +46,7 @@ impl WakeFd {
     }
 
     /// Sleeps until it is written, for at most `within`, and takes what was written. False: the time ran out.
+    #[cfg(test)]
     pub(crate) fn wait(&self, within: std::time::Duration) -> bool {
         let mut poll = [rustix::event::PollFd::new(&self.fd, rustix::event::PollFlags::IN)];
         let within = rustix::event::Timespec::try_from(within).ok();
