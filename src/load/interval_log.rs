@@ -222,6 +222,12 @@ impl<R: BufRead> LogReader<R> {
         Ok(RunResult { meta, elapsed, totals, intervals, health, sweep })
     }
 
+    /// What stood at the end of the file: the time it took and the generator's verdict. Ask after the last interval.
+    pub fn end(self) -> (Option<Duration>, Option<Health>) {
+        let Some(end) = self.end else { return (None, None) };
+        (Duration::try_from_secs_f64(end.elapsed_s).ok(), end.health)
+    }
+
     fn take_line(&mut self, line: &[u8]) -> Result<Option<SavedInterval>, String> {
         let text = std::str::from_utf8(line).map_err(|_| "not text".to_owned())?.trim_end();
         if let Some(json) = comment(text, META) {

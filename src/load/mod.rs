@@ -5,10 +5,13 @@
 //! `schedule` (when) → `client` (sockets) → `record`, `intervals`, `health` (what came back) → `result` →
 //! `interval_log` and `report` (files and screens). `compare` and `merge` start from saved results.
 
+pub mod compare;
 pub mod health;
 pub mod interval_log;
 pub mod intervals;
+pub mod merge;
 pub mod record;
+pub mod report;
 pub mod result;
 pub mod schedule;
 pub mod sweep;
