@@ -35,9 +35,9 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Bench { .. } => Err(later("bench")),
         Command::Doctor => Ok(examine()),
-        Command::Demo(_) => Err(later("demo")),
-        Command::Serve { .. } => Err(later("serve")),
-        Command::Respond(_) => Err(later("respond")),
+        Command::Demo(server) => start("demo", &server),
+        Command::Serve { dir, server } => startup::check_folder(&dir).and_then(|()| start("serve", &server)),
+        Command::Respond(args) => start("respond", &args.server),
     }
 }
 
@@ -46,6 +46,11 @@ fn examine() -> ExitCode {
     let (text, can_run) = doctor::report(&doctor::Facts::find(driver));
     print!("{text}");
     if can_run { ExitCode::SUCCESS } else { Exit::Environment.into() }
+}
+
+fn start(command: &str, server: &cli::ServerArgs) -> Result<ExitCode, Failure> {
+    let _prepared = startup::prepare(server)?;
+    Err(later(command))
 }
 
 fn later(command: &str) -> Failure {

@@ -3,18 +3,79 @@
 //! functions that look at the machine are named `find_*`, `raise_*` or `check_*`. It starts no server.
 
 use crate::{
-    cli::Listen,
+    cli::{self, Listen, ServerArgs},
     failure::{Exit, Failure},
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use shards::{DriverChoice, ProbeReport};
 use std::{
     fmt::Write,
     fs,
     io::{self, ErrorKind},
     net::{SocketAddr, TcpListener, ToSocketAddrs},
-    path::Path,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
     time::Duration,
 };
+
+/// What a server starts with, once everything that can be known before has been checked.
+#[derive(Debug, Clone)]
+pub(crate) struct Prepared {
+    /// Where to listen.
+    pub(crate) place: Place,
+    /// The driver that works, and what the probe found.
+    pub(crate) driver: ProbeReport,
+    /// Lines for the log.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// A place to listen at, host names looked up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// TCP; port 0 means any.
+    Tcp(SocketAddr),
+    /// A Unix stream socket.
+    Unix(PathBuf),
+}
+
+/// Raises limits, settles the driver and makes sure that the address can be had.
+pub(crate) fn prepare(args: &ServerArgs) -> Result<Prepared, Failure> {
+    let limit = raise_descriptor_limit();
+    let driver = find_driver(args.driver)?;
+    let place = check_listen(&args.listen())?;
+    Ok(Prepared { place, driver, warnings: descriptor_warning(limit).into_iter().collect() })
+}
+
+fn find_driver(choice: cli::DriverChoice) -> Result<ProbeReport, Failure> {
+    let choice = match choice {
+        cli::DriverChoice::Auto => DriverChoice::Auto,
+        cli::DriverChoice::Uring => DriverChoice::Uring,
+        cli::DriverChoice::Epoll => DriverChoice::Epoll,
+    };
+    let refusal =
+        |error: shards::Error| Failure::new(Exit::Environment, error.to_string(), "or use --driver auto");
+    choice.resolve().map_err(refusal)
+}
+
+/// Makes sure that nobody listens there. The shards' own sockets share their port (SO_REUSEPORT, socket(7)), so a second
+/// server of the same user would get its part of the connections without a word; an ordinary socket is refused.
+pub(crate) fn check_listen(listen: &Listen) -> Result<Place, Failure> {
+    let refusal = |error: io::Error| listen_failure(listen, &error, &find_address_facts(listen));
+    match listen {
+        Listen::Tcp { host, port } => {
+            let address = find_address(host, *port)?;
+            TcpListener::bind(address).map_err(refusal)?;
+            Ok(Place::Tcp(address))
+        }
+        Listen::Unix(path) if UnixStream::connect(path).is_ok() => Err(refusal(ErrorKind::AddrInUse.into())),
+        Listen::Unix(path)
+            if path.parent().is_some_and(|folder| folder != Path::new("") && !folder.is_dir()) =>
+        {
+            Err(refusal(ErrorKind::NotFound.into()))
+        }
+        Listen::Unix(path) => Ok(Place::Unix(path.clone())),
+    }
+}
 
 /// What the start message says.
 #[derive(Debug, Clone)]

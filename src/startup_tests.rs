@@ -92,6 +92,30 @@ fn holder_and_free_port_of_a_real_socket() {
 }
 
 #[test]
+fn a_second_server_is_refused_even_where_ports_are_shared() {
+    let first = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("socket");
+    first.set_reuse_port(true).expect("SO_REUSEPORT");
+    first.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("bind");
+    first.listen(1).expect("listen");
+    let port = first.local_addr().expect("address").as_socket().expect("TCP").port();
+    let listen = Listen::Tcp { host: "127.0.0.1".into(), port };
+    assert!(check_listen(&listen).is_err_and(|failure| failure.what.contains("in use")));
+    drop(first);
+    assert_eq!(check_listen(&listen), Ok(Place::Tcp(([127, 0, 0, 1], port).into())));
+}
+
+#[test]
+fn unix_places() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("socket");
+    assert_eq!(check_listen(&Listen::Unix(path.clone())), Ok(Place::Unix(path.clone())));
+    let _owner = std::os::unix::net::UnixListener::bind(&path).expect("bind");
+    assert!(check_listen(&Listen::Unix(path)).is_err_and(|failure| failure.what.contains("already there")));
+    let nowhere = Listen::Unix(folder.path().join("none/socket"));
+    assert!(check_listen(&nowhere).is_err_and(|failure| failure.what.contains("folder")));
+}
+
+#[test]
 fn net_tcp_lines() {
     let line = "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 777 1 0 100";
     assert_eq!(listening_inode(line, 8080), Some("777"));

@@ -35,7 +35,7 @@ const RULES: [Rule; 16] = [
     rule("load", &["http1::response", "metrics::histogram"], true),
     rule("failure", &[], false),
     rule("cli", &["failure"], false),
-    rule("startup", &["cli", "failure"], false),
+    rule("startup", &["cli", "failure"], true),
     rule("doctor", &["startup"], true),
 ];
 
@@ -157,7 +157,9 @@ fn paths(source: &Source) -> Vec<Path> {
             let mut spread = Vec::new();
             spread_path(&source.production[at..], &mut Vec::new(), &mut spread);
             let line = source.line_of(at);
-            found.extend(spread.into_iter().map(|names| Path { names: absolute(names, &module), line }));
+            let mut within = module.clone();
+            within.extend(inline_modules(&source.production, at));
+            found.extend(spread.into_iter().map(|names| Path { names: absolute(names, &within), line }));
         }
     }
     found
@@ -168,6 +170,16 @@ fn module_of(name: &str) -> Vec<String> {
     let within = name.split_once("src/").map_or(name, |(_, within)| within).trim_end_matches(".rs");
     let names = within.split('/').filter(|name| !matches!(*name, "mod" | "lib" | "main"));
     names.map(str::to_string).collect()
+}
+
+/// The modules written out in the file (`mod a { … }`) that this place is inside of, the outermost first.
+fn inline_modules(code: &str, at: usize) -> impl Iterator<Item = String> + '_ {
+    word_places(code, "mod").take_while(move |&start| start < at).filter_map(move |start| {
+        let rest = &code[start..];
+        let open = rest.find(['{', ';'])?;
+        let end = start + open + braced(&rest[open..])?.len();
+        (at < end).then(|| rest[3..open].trim().to_string())
+    })
 }
 
 /// `super::a` → `crate::parent::a`; a path that climbs above the crate is left at it.
@@ -252,6 +264,8 @@ mod tests {
             ("src/http1/a/b.rs", "use super::super::super::connection::X;"),
             ("src/limits.rs", "use super::http1::Head;"),
             ("src/exchange/mod.rs", "use shards::{Key, net::Stream};"),
+            ("src/exchange/mod.rs", "mod seam { use super::super::routing::Router; }"),
+            ("src/exchange/mod.rs", "mod seam { } use super::routing::Router;"),
             ("src/exchange/mod.rs", "use crate::{http1::Head, routing};"),
             ("src/routing/mod.rs", "use crate::Exchange;"),
             ("src/connection/mod.rs", "use crate::handlers::demo;"),
@@ -276,6 +290,7 @@ mod tests {
                 "src/http1/scan.rs",
                 "#[cfg(test)] mod tests { use crate::exchange::State; } // crate::exchange::X",
             ),
+            ("src/exchange/mod.rs", "mod seam { pub use super::{output::Queue, state::State}; } fn f() {}"),
             ("src/main.rs", "use crate::anything::at::All; use shardlet::Server;"),
             ("src/not_yet_in_the_table.rs", "use crate::exchange::State;"),
         ] {
