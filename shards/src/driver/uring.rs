@@ -204,7 +204,7 @@ impl UringDriver {
             Wait::AtMost(time) => (1, Some(time)),
         };
         self.unfinished = false;
-        if want > 0 || self.ring.queued() > 0 || self.ring.has_work() {
+        if want > 0 || self.ring.queued() > 0 || self.ring.wants_enter() {
             self.enter(want, timeout)?;
         }
         let room = self.batch_max.saturating_sub(self.batch.len());

@@ -63,6 +63,7 @@ impl UringDriver {
                 return (owner != Owner::Nobody).then_some(Completion { key, owner, outcome, more: true });
             }
             (_, Some(buffer)) => self.pool.return_loan(buffer),
+            (1.., None) => panic!("the kernel received {result} bytes into no buffer of ours"),
             (_, None) => {}
         }
         if more {

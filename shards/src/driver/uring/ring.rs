@@ -113,13 +113,13 @@ impl Ring {
         into.extend(queue.take(most).map(|entry| (entry.user_data(), entry.result(), entry.flags())));
     }
 
-    /// Whether the kernel has work that only an enter lets it do (IORING_SQ_TASKRUN), or completions in the ring.
+    /// Whether a turn that does not wait would find something: completions in the ring, or work for an enter.
     #[inline]
     pub(in crate::driver) fn has_work(&self) -> bool {
         // SAFETY: the ring belongs to this thread (the driver is not Send) and no other view of the completion
         // queue lives now: `reap` ends its own before it returns.
         let completions = unsafe { self.ring.completion_shared() };
-        !completions.is_empty() || self.taskrun_or_overflow()
+        !completions.is_empty() || self.wants_enter()
     }
 
     /// Whether the kernel keeps completions that did not fit into the ring (IORING_SQ_CQ_OVERFLOW).
@@ -128,7 +128,9 @@ impl Ring {
         self.ring.submission().cq_overflow()
     }
 
-    fn taskrun_or_overflow(&self) -> bool {
+    /// Whether only an enter makes progress: deferred work (IORING_SQ_TASKRUN), or completions that did not fit.
+    #[inline]
+    pub(in crate::driver) fn wants_enter(&self) -> bool {
         // SAFETY: as in `has_work`: one thread, and `push` and `queued` end their view before they return. Nothing
         // is pushed through this one.
         let submissions = unsafe { self.ring.submission_shared() };
