@@ -2,6 +2,7 @@
 //! and without faults. A driver that passes can stand in for another; [`transcripts_are_the_same_on_every_driver`]
 //! says so outright.
 
+mod crowds;
 mod world;
 
 use super::*;
@@ -371,6 +372,50 @@ fn fault_r7_a_flooding_client_leaves_room_for_small_ones() {
         world.driver.close(flooded);
         for (_, fd, receive) in small {
             world.cancel(receive);
+            world.driver.close(fd);
+        }
+        world.driver.close(listener);
+    });
+}
+
+#[test]
+fn fault_r12_accept_fails_without_descriptors_and_goes_on_when_there_are_some() {
+    const NAME: &str =
+        "driver::contract_tests::fault_r12_accept_fails_without_descriptors_and_goes_on_when_there_are_some";
+    if std::env::var_os("SHARDS_FEW_DESCRIPTORS").is_none() {
+        // The limit is the process', so it is another process that runs into it.
+        let run = std::process::Command::new("sh")
+            .args(["-c", "ulimit -n 64 && exec \"$@\"", "sh"])
+            .arg(std::env::current_exe().unwrap())
+            .args([NAME, "--exact"])
+            .env("SHARDS_FEW_DESCRIPTORS", "1")
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&run.stdout);
+        assert!(run.status.success() && told.contains("1 passed"), "{told}");
+        return;
+    }
+    for_each_driver(8, |world| {
+        let (listener, port) = world.listen();
+        let peers = [world.connect(port), world.connect(port)];
+        let mut hoard = Vec::new();
+        match &world.net {
+            Some((net, _)) => net.set_faults(|faults| faults.accept_error = 1.0),
+            None => hoard.extend(std::iter::from_fn(|| std::fs::File::open("/dev/null").ok())),
+        }
+        let accept = world.submit(Op::Accept { listener });
+        assert_eq!(errno(&world.wait(accept)), Some(libc::EMFILE), "{}", world.name);
+        let mut streams = world.record(accept).accepted.clone();
+        drop(hoard);
+        if let Some((net, _)) = &world.net {
+            net.set_faults(|faults| faults.accept_error = 0.0);
+        }
+        let again = world.submit(Op::Accept { listener });
+        let left = peers.len() - streams.len();
+        world.until("those who waited", |world| world.record(again).accepted.len() == left);
+        streams.extend_from_slice(&world.record(again).accepted);
+        world.cancel(again);
+        for fd in streams {
             world.driver.close(fd);
         }
         world.driver.close(listener);

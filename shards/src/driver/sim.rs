@@ -11,6 +11,8 @@
 mod client;
 mod faults;
 mod net;
+#[cfg(test)]
+mod tests;
 
 pub use client::SimClient;
 pub use faults::SimFaults;
@@ -153,15 +155,16 @@ impl SimDriver {
         self.unfinished = false;
         self.starved = false;
         let now = self.net.now();
-        for key in self.completions.keys() {
-            self.step(key, now);
-        }
+        // First those that were late: an operation's completions keep their order.
         while let Some(entry) = self.late.first_entry() {
             if entry.key().0 > now {
                 break;
             }
             let ready = entry.remove();
             self.hand_over(ready);
+        }
+        for key in self.completions.keys() {
+            self.step(key, now);
         }
         self.completions.show();
         Ok(())
