@@ -14,6 +14,8 @@ pub const HEAD_BYTES_CEILING: usize = u16::MAX as usize - 2;
 pub struct Limits {
     /// Bytes of a request line without its CRLF; 414 beyond it. RFC 9112 §3 asks for at least 8000.
     pub request_line_bytes_max: usize,
+    /// Bytes of a method; 501 and close beyond it. The longest registered one has 17 (UPDATEREDIRECTREF).
+    pub method_bytes_max: usize,
     /// Bytes of a whole head, from the first byte of the request line to its empty line; 431 beyond it.
     pub head_bytes_max: usize,
     /// Field lines of one head; 431 beyond it. Browsers send about 20; a table of 100 stays in the first-level cache.
@@ -81,6 +83,7 @@ impl Limits {
     /// The defaults; `security.md` tests exactly these.
     pub const DEFAULT: Limits = Limits {
         request_line_bytes_max: 8 * 1024,
+        method_bytes_max: 64,
         head_bytes_max: 32 * 1024,
         fields_max: 100,
         host_bytes_max: 255,
@@ -120,7 +123,11 @@ impl Limits {
         if self.request_line_bytes_max + 4 > self.head_bytes_max {
             return Err(LimitConflict("request_line_bytes_max must leave room in head_bytes_max"));
         }
-        if self.request_line_bytes_max < 16 || self.fields_max == 0 || self.pipelined_requests_max == 0 {
+        if self.request_line_bytes_max < 16
+            || self.method_bytes_max == 0
+            || self.fields_max == 0
+            || self.pipelined_requests_max == 0
+        {
             return Err(LimitConflict("a limit of zero would refuse every request"));
         }
         if self.requests_per_connection_max == 0 {

@@ -152,7 +152,7 @@ impl BodyDecoder {
     }
 
     /// Consumes the beginning of `input`: framing, and then at most one piece of content. Returns the number of bytes
-    /// consumed and what they were. The events do not depend on how the input is cut, except that data is cut with it.
+    /// consumed and what they were; after the last data of a Content-Length `is_ended` is true at once. The events do not depend on how the input is cut, except that data is cut with it.
     ///
     /// # Errors
     /// Any octet that RFC 9112 §7.1 does not allow at its place, and any limit passed. The decoder must not be used

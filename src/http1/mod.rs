@@ -27,6 +27,9 @@ pub mod response;
 pub mod scan;
 mod target;
 
+#[cfg(test)]
+mod model_tests;
+
 pub use body::{BodyDecoder, BodyEvent};
 pub use cycle::{Actions, Cycle, Event, Phase};
 pub use encode::{Content, ContentFrame, HeadTemplate, ReplyTo, ResponseHead};

@@ -138,6 +138,9 @@ fn parse_request_line(
     if method_end == start || line[method_end] != b' ' {
         return Err(if line[method_end] == b' ' { Reject::RequestLine } else { Reject::Method });
     }
+    if method_end - start > limits.method_bytes_max {
+        return Err(Reject::MethodTooLong);
+    }
     let target_start = method_end + 1;
     index.version = parse_version(&line[target_start..])?;
     // SP and eight octets of version are there, or the version would have been refused.

@@ -45,6 +45,8 @@ rejects! {
     RequestLine => 400, "request_line", "the request line is malformed";
     /// The method is not a token (RFC 9110 §9.1).
     Method => 400, "method", "the method is not a token";
+    /// A method longer than any that could be implemented (RFC 9112 §3: 501).
+    MethodTooLong => 501, "method_too_long", "the method is too long";
     /// The target matches no form of RFC 9112 §3.2, or its form does not fit the method.
     Target => 400, "target", "the request target is malformed";
     /// The version does not match `HTTP/` DIGIT `.` DIGIT (RFC 9112 §2.3).

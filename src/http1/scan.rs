@@ -92,6 +92,7 @@ impl HeadScan {
     fn check_limits(&self, limits: &Limits) -> Result<(), Reject> {
         let len = self.position - self.head_start.min(self.position);
         match self.place {
+            Place::Method if len > limits.method_bytes_max => Err(Reject::MethodTooLong),
             // The CR that may end the line is not part of it.
             Place::Method | Place::Line if len > limits.request_line_bytes_max => {
                 Err(Reject::RequestLineTooLong)
