@@ -99,7 +99,8 @@ pub(crate) fn word_places<'a>(text: &'a str, word: &'a str) -> impl Iterator<Ite
         let before = text[..at].chars().next_back();
         let after = text[at + word.len()..].chars().next();
         let ends_in_word = word.ends_with(is_word_char);
-        !before.is_some_and(is_word_char) && !(ends_in_word && after.is_some_and(is_word_char))
+        let joins_next = ends_in_word && after.is_some_and(is_word_char);
+        !joins_next && !before.is_some_and(is_word_char)
     })
 }
 
