@@ -14,6 +14,7 @@ use std::{fs, path::Path};
 
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
+const EXAMPLE_LINES_MAX: usize = 80;
 
 /// Files that may hold unsafe code, each block with its SAFETY note (clippy checks those).
 const UNSAFE_FILES: [&str; 9] = [
@@ -114,6 +115,16 @@ fn files_are_short() {
             )],
             false => Vec::new(),
         }
+    });
+}
+
+#[test]
+fn examples_fit_a_page() {
+    check(|source| {
+        let lines = source.text.lines().count();
+        let is_long = source.name.starts_with("examples/") && lines > EXAMPLE_LINES_MAX;
+        let advice = format!("{lines} lines, {EXAMPLE_LINES_MAX} are the wall: show one thing");
+        if is_long { vec![breach(source, 1, &advice)] } else { Vec::new() }
     });
 }
 

@@ -11,6 +11,7 @@ pub mod process;
 use std::{
     io::{BufRead, BufReader, Read},
     net::SocketAddr,
+    path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, OnceLock},
     thread,
@@ -60,6 +61,7 @@ pub fn uring_reason() -> Option<&'static str> {
 /// How to start the program.
 #[derive(Debug, Clone)]
 pub struct Launch {
+    program: String,
     args: Vec<String>,
     confinement: confine::Confinement,
 }
@@ -67,10 +69,22 @@ pub struct Launch {
 impl Launch {
     /// With these arguments. A server must be told port 0 (`127.0.0.1:0`).
     pub fn new<S: Into<String>>(args: impl IntoIterator<Item = S>) -> Launch {
-        Launch {
-            args: args.into_iter().map(Into::into).collect(),
-            confinement: confine::Confinement::default(),
+        Launch::program(env!("CARGO_BIN_EXE_shardlet"), args)
+    }
+
+    /// One of the examples, which cargo builds beside the program; `--test` alone does not, so that is made up for.
+    pub fn example(name: &str, args: &[&str]) -> Launch {
+        let path = Path::new(env!("CARGO_BIN_EXE_shardlet")).with_file_name("examples").join(name);
+        if !path.exists() {
+            let built = Command::new(env!("CARGO")).args(["build", "--example", name]).status();
+            assert!(built.expect("cargo runs").success() && path.exists(), "no {}", path.display());
         }
+        Launch::program(&path.display().to_string(), args.iter().copied())
+    }
+
+    fn program<S: Into<String>>(program: &str, args: impl IntoIterator<Item = S>) -> Launch {
+        let args = args.into_iter().map(Into::into).collect();
+        Launch { program: program.into(), args, confinement: confine::Confinement::default() }
     }
 
     /// A server on any loopback port, without an admin listener.
@@ -108,7 +122,7 @@ impl Launch {
     }
 
     fn command(&self) -> Command {
-        let mut command = self.confinement.command(env!("CARGO_BIN_EXE_shardlet"));
+        let mut command = self.confinement.command(&self.program);
         command.args(&self.args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -120,7 +134,8 @@ impl Launch {
         let found = wait_for(DEADLINE, || server.find_address() || server.has_ended());
         assert!(
             found && server.find_address(),
-            "{:?} printed no address\nstdout: {}\nstderr: {}",
+            "{} {:?} printed no address\nstdout: {}\nstderr: {}",
+            self.program,
             self.args,
             server.stdout(),
             server.stderr()
@@ -263,9 +278,13 @@ impl Drop for Server {
     }
 }
 
-/// The address in the second line of the start message: `  http://127.0.0.1:8080     metrics …`.
+/// The address in the second line of the start message (`  http://127.0.0.1:8080     metrics …`), or in the words of
+/// the examples: `listening on 127.0.0.1:7000`.
 fn printed_address(stdout: &str) -> Option<SocketAddr> {
     let complete = &stdout[..stdout.rfind('\n')?];
-    let line = complete.lines().find_map(|line| line.trim_start().strip_prefix("http://"))?;
-    line.split([' ', '/']).next()?.parse().ok()
+    let after =
+        |line: &'static str| complete.lines().find_map(move |text| text.trim_start().strip_prefix(line));
+    let address = after("http://").or_else(|| after("listening on "))?;
+    let address = address.trim_start_matches("http://");
+    address.split([' ', '/']).next()?.parse().ok()
 }
