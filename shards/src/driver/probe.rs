@@ -208,7 +208,7 @@ struct Facts {
 
 impl Facts {
     fn read() -> Facts {
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
         let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
         let locked = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
         Facts {
@@ -300,6 +300,35 @@ mod tests {
         );
         let chosen = settle(DriverChoice::Epoll, || panic!("nothing to probe")).unwrap();
         assert_eq!((chosen.driver, chosen.cure), (DriverKind::Epoll, None));
+    }
+
+    /// A filter belongs to the thread that installs it: the probe runs on one of its own.
+    fn probe_under_a_filter(denied: &[i64]) -> ProbeReport {
+        let rules = denied.iter().map(|&call| (call, Vec::new())).collect();
+        let eperm = seccompiler::SeccompAction::Errno(libc::EPERM as u32);
+        let allow = seccompiler::SeccompAction::Allow;
+        let architecture = std::env::consts::ARCH.try_into().unwrap();
+        let filter = seccompiler::SeccompFilter::new(rules, allow, eperm, architecture).unwrap();
+        let program: seccompiler::BpfProgram = filter.try_into().unwrap();
+        let probing = std::thread::spawn(move || {
+            seccompiler::apply_filter(&program).unwrap();
+            probe_with(allowed(false, ALL))
+        });
+        probing.join().unwrap()
+    }
+
+    #[test]
+    fn fault_r18_r19_each_denied_call_leads_to_epoll_and_says_so() {
+        let calls = [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+        if probe_with(allowed(false, ALL)).driver == DriverKind::Epoll {
+            return;
+        }
+        for denied in [&calls[..1], &calls[1..2], &calls[2..], &calls[..]] {
+            let report = probe_under_a_filter(denied);
+            assert_eq!((report.driver, report.multishot_receive), (DriverKind::Epoll, false), "{report}");
+            assert!(report.reason.as_ref().unwrap().contains("is forbidden (seccomp filter"), "{report}");
+            assert!(report.cure.as_ref().unwrap().contains("seccomp profile"), "{report}");
+        }
     }
 
     #[test]
