@@ -111,8 +111,14 @@ pub(crate) enum Work {
 pub struct Parcel(pub(crate) Content);
 
 pub(crate) enum Content {
-    Task { context: Arc<ContextCore>, cycle: Option<u32>, job: Box<dyn Job> },
+    Task {
+        context: Arc<ContextCore>,
+        cycle: Option<u32>,
+        job: Box<dyn Job>,
+    },
     Wake(Arc<ContextCore>),
+    /// The worker pool has refused a job of this exchange (L-24).
+    Overload(Arc<ContextCore>),
 }
 
 impl Parcel {
@@ -120,6 +126,9 @@ impl Parcel {
     pub fn open(self) {
         match self.0 {
             Content::Wake(context) => open_wake(&context),
+            Content::Overload(context) => {
+                registry::with(context.table_id, |exchanges| exchanges.accept_overload(context.id.key));
+            }
             Content::Task { context, cycle, job } => {
                 let table_id = context.table_id;
                 let work = Queued { cycle, work: Work::Sent(job, context) };
@@ -134,6 +143,7 @@ impl fmt::Debug for Parcel {
         match &self.0 {
             Content::Task { context, .. } => write!(f, "Parcel(task for {:?})", context.id),
             Content::Wake(context) => write!(f, "Parcel(wake for {:?})", context.id),
+            Content::Overload(context) => write!(f, "Parcel(overload for {:?})", context.id),
         }
     }
 }
@@ -219,7 +229,12 @@ impl AsyncContext {
             return Err(Error::Ended(reason));
         }
         let context = self.clone();
-        executor::start_job(&self.core, Box::new(move || job(context)))
+        let started = executor::start_job(&self.core, Box::new(move || job(context)));
+        if matches!(started, Err(Error::LimitReached { .. })) {
+            // Refused only by a shard that is stopping: it ends the exchange by itself.
+            let _ = self.core.post.post(Parcel(Content::Overload(self.core.clone())));
+        }
+        started
     }
 
     /// Fires when the exchange ends.

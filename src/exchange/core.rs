@@ -7,11 +7,12 @@ use super::{
     async_context::{ContextCore, Queued},
     counters::{Counters, up},
     input::InputQueue,
+    life::{Action, Event, Intents, State},
     listeners::Listeners,
     output::{OutputQueue, Wrote},
     request::{HeadHolder, Request},
-    response::ResponseHead,
-    state::{self, Action, Event, Intents, State},
+    response::ResponseParts,
+    state,
     table::{Post, Workers},
 };
 use crate::error::{EndReason, Error, Result};
@@ -70,7 +71,7 @@ pub(crate) struct Core {
     pub(crate) intents: Cell<Intents>,
     pub(crate) actions: RefCell<VecDeque<Action>>,
     pub(crate) request: RefCell<Option<Request>>,
-    pub(crate) response: RefCell<ResponseHead>,
+    pub(crate) response: RefCell<ResponseParts>,
     pub(crate) output: RefCell<OutputQueue>,
     pub(crate) input: RefCell<InputQueue>,
     /// The application's deadline.
@@ -82,6 +83,8 @@ pub(crate) struct Core {
     /// The deadline or the sleeps have changed.
     pub(crate) timer_dirty: Cell<bool>,
     pub(crate) in_ready: Cell<bool>,
+    /// Counted as asynchronous, not as synchronous.
+    pub(crate) counted_async: Cell<bool>,
     pub(crate) rare: RefCell<Option<Box<Rare>>>,
 }
 
@@ -104,6 +107,7 @@ impl Core {
             sync_only: Cell::new(None),
             timer_dirty: Cell::new(false),
             in_ready: Cell::new(false),
+            counted_async: Cell::new(false),
             rare: RefCell::default(),
         }
     }
@@ -184,7 +188,9 @@ impl Core {
 
     /// The snapshot of the head, made from `head` when there is none yet.
     pub(crate) fn snapshot(&self, head: &HeadHolder) -> Request {
-        self.request.borrow_mut().get_or_insert_with(|| head.snapshot()).clone()
+        let mut request = self.request.borrow_mut();
+        let made = request.get_or_insert_with(|| head.snapshot().expect("a live exchange has its head"));
+        made.clone()
     }
 
     /// The context that foreign threads hold, made when first asked for.

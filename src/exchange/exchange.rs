@@ -1,17 +1,20 @@
 //! `Exchange`: what a callback holds in its hand. All that changes a request's state goes through it (L-2).
 
 use super::{
-    AsyncContext, CancelToken, Chunk, Head, Outcome, Read, ReadListener, Request, Response, SlowClient, Wait,
+    AsyncContext, CancelToken, Chunk, Outcome, Read, ReadListener, Request, Response, SlowClient, Wait,
     WaterMarks, WriteListener,
     core::Core,
     counters::up,
+    life::{Event, Phase},
     listeners::Listeners,
     output::ByteCounts,
     request::HeadHolder,
-    state::{Event, Phase},
     table::ExchangeId,
 };
-use crate::error::{EndReason, Error, Result};
+use crate::{
+    error::{EndReason, Error, Result},
+    http1::Head,
+};
 use bytes::Bytes;
 use std::{
     any::{Any, TypeId},
@@ -40,7 +43,7 @@ impl Exchange {
 
     /// The request's head.
     pub fn request(&self) -> Head<'_> {
-        self.head.view()
+        self.head.view().expect("whoever lends an exchange lends its head")
     }
 
     /// The request's head as a snapshot that any thread may keep.

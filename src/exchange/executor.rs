@@ -148,7 +148,10 @@ pub(crate) fn start_job(core: &Arc<ContextCore>, job: WorkerJob) -> Result<()> {
         Ok(()) => Ok(()),
         Err(job) => {
             drop(job);
-            Err(Error::LimitReached { limit: "worker_queue_max" })
+            Err(Error::LimitReached { limit: WORKER_QUEUE_LIMIT })
         }
     }
 }
+
+/// The bound of the worker pool's queue, by name; a callback that fails with it ends its exchange with `Overload`.
+pub(crate) const WORKER_QUEUE_LIMIT: &str = "worker_queue_max";

@@ -9,10 +9,13 @@ mod asynchronous;
 mod cancel;
 mod core;
 mod counters;
+mod events;
+#[allow(clippy::module_inception, reason = "the file of the type that the part is named after")]
 mod exchange;
 mod executor;
 mod handoff;
 mod input;
+mod life;
 mod listeners;
 mod output;
 mod registry;
@@ -22,6 +25,8 @@ mod run;
 mod shared;
 mod state;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub use async_context::{AsyncContext, Parcel};
 pub use asynchronous::asynchronous;
@@ -31,11 +36,11 @@ pub use exchange::Exchange;
 pub use executor::{RequestExecutor, Undelivered, UndeliveredReason};
 pub use handoff::{Handoff, HandoffSender, handoff};
 pub use input::Read;
+pub use life::{Callback, DispatchType, Wait};
 pub use listeners::{ReadListener, WriteListener};
 pub use output::{ByteCounts, Chunk, SlowClient, WaterMarks};
-pub use request::{Head, HeadIndex, OwnedHead, Request};
+pub use request::Request;
 pub use response::Response;
-pub use state::{Callback, DispatchType, Wait};
 pub use table::{ExchangeId, Exchanges, Post, Refusal, TableOptions, WorkerJob, Workers};
 
 use crate::error::{Error, Result};
@@ -44,10 +49,10 @@ use crate::error::{Error, Result};
 #[allow(unused_imports, reason = "a list for those who drive exchanges")]
 pub(crate) mod seam {
     pub(crate) use super::{
+        life::{Callback, Phase, State, Wait},
         output::OutputQueue,
-        request::HeadHolder,
-        response::ResponseHead,
-        state::{Callback, Phase, State, Wait},
+        request::{HeadHolder, Loan, Received},
+        response::ResponseParts,
         table::{Begin, Next},
     };
 }

@@ -1,92 +1,29 @@
 //! The response's head while it can still change, and the proxy with which an application changes it.
 
 use super::core::Core;
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    http1::FieldLines,
+};
 use http::StatusCode;
 
-/// Status and fields of a response, kept as encoded lines so that a pooled exchange allocates nothing.
-#[derive(Debug)]
-pub(crate) struct ResponseHead {
-    status: StatusCode,
-    /// `Name: value\r\n`, again and again.
-    lines: Vec<u8>,
+/// Status and fields of a response. `http1::encode` makes bytes of it; a pooled exchange reuses its buffer.
+#[derive(Debug, Default)]
+pub(crate) struct ResponseParts {
+    pub(crate) status: StatusCode,
+    pub(crate) fields: FieldLines,
 }
 
-impl Default for ResponseHead {
-    fn default() -> Self {
-        ResponseHead { status: StatusCode::OK, lines: Vec::new() }
-    }
-}
-
-impl ResponseHead {
+impl ResponseParts {
     pub(crate) fn reset(&mut self) {
         self.status = StatusCode::OK;
-        self.lines.clear();
-    }
-
-    pub(crate) fn status(&self) -> StatusCode {
-        self.status
+        self.fields.clear();
     }
 
     /// The status of an error answer.
     pub(crate) fn set_error_status(&mut self, status: u16) {
         self.status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     }
-
-    /// The field lines as they go on the wire, without the empty line behind them.
-    pub(crate) fn lines(&self) -> &[u8] {
-        &self.lines
-    }
-
-    /// Names and values in order.
-    pub(crate) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.lines.split(|byte| *byte == b'\n').filter_map(|line| {
-            let line = line.strip_suffix(b"\r")?;
-            let colon = memchr::memchr(b':', line)?;
-            Some((&line[..colon], &line[colon + 2..]))
-        })
-    }
-
-    fn remove(&mut self, name: &str) {
-        let mut at = 0;
-        while at < self.lines.len() {
-            let end =
-                memchr::memchr(b'\n', &self.lines[at..]).map_or(self.lines.len(), |offset| at + offset + 1);
-            let line = &self.lines[at..end];
-            let is_it = line.len() > name.len()
-                && line[name.len()] == b':'
-                && line[..name.len()].eq_ignore_ascii_case(name.as_bytes());
-            if is_it {
-                self.lines.drain(at..end);
-            } else {
-                at = end;
-            }
-        }
-    }
-
-    fn append(&mut self, name: &str, value: &str) -> Result<()> {
-        if !is_token(name) || !is_field_value(value) {
-            return Err(Error::InvalidField);
-        }
-        self.lines.extend_from_slice(name.as_bytes());
-        self.lines.extend_from_slice(b": ");
-        self.lines.extend_from_slice(value.as_bytes());
-        self.lines.extend_from_slice(b"\r\n");
-        Ok(())
-    }
-}
-
-/// RFC 9110 §5.6.2.
-fn is_token(name: &str) -> bool {
-    !name.is_empty()
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
-}
-
-/// RFC 9110 §5.5: no control characters (so no line can be smuggled in), no white space at the ends.
-fn is_field_value(value: &str) -> bool {
-    value.bytes().all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f))
-        && !value.starts_with([' ', '\t'])
-        && !value.ends_with([' ', '\t'])
 }
 
 /// The response of an exchange, for the time of an expression.
@@ -118,33 +55,27 @@ impl<'a> Response<'a> {
     ///
     /// # Errors
     /// `Committed`, `Ended`, or `InvalidField` for a name or value that cannot stand in a head.
-    pub fn set_header(&mut self, name: &str, value: &str) -> Result<()> {
+    pub fn set_header(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<()> {
         self.check_open()?;
-        let mut head = self.core.response.borrow_mut();
-        if !is_token(name) || !is_field_value(value) {
-            return Err(Error::InvalidField);
-        }
-        head.remove(name);
-        head.append(name, value)
+        self.core.response.borrow_mut().fields.set(name, value).map_err(|_| Error::InvalidField)
     }
 
     /// Adds a field, beside others of its name.
     ///
     /// # Errors
     /// As [`Response::set_header`].
-    pub fn append_header(&mut self, name: &str, value: &str) -> Result<()> {
+    pub fn append_header(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<()> {
         self.check_open()?;
-        self.core.response.borrow_mut().append(name, value)
+        self.core.response.borrow_mut().fields.append(name, value).map_err(|_| Error::InvalidField)
     }
 
-    /// Removes all fields of this name.
+    /// Removes all fields of this name; true if there was one.
     ///
     /// # Errors
     /// `Committed` or `Ended`.
-    pub fn remove_header(&mut self, name: &str) -> Result<()> {
+    pub fn remove_header(&mut self, name: &str) -> Result<bool> {
         self.check_open()?;
-        self.core.response.borrow_mut().remove(name);
-        Ok(())
+        Ok(self.core.response.borrow_mut().fields.remove(name))
     }
 
     /// Sets `Content-Type`.
@@ -155,11 +86,9 @@ impl<'a> Response<'a> {
         self.set_header("Content-Type", value)
     }
 
-    /// The first field of this name.
-    pub fn header(&self, name: &str) -> Option<String> {
-        let head = self.core.response.borrow();
-        let found = head.fields().find(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes()));
-        found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+    /// A copy of the first field of this name.
+    pub fn header(&self, name: &str) -> Option<Vec<u8>> {
+        self.core.response.borrow().fields.get(name).map(<[u8]>::to_vec)
     }
 
     /// Whether the head is on its way.

@@ -6,7 +6,7 @@ use super::{
     async_context::{Queued, Work},
     core::{Core, LocalFuture},
     counters::{down, up},
-    state::{self, Callback, Event, Intents, Phase},
+    life::{self, Callback, Event, Intents, Phase},
     table::owned_head,
 };
 use crate::error::{EndReason, Error, Result};
@@ -184,7 +184,7 @@ impl Exchanges {
         self.hub.counters.update(|c| up(&mut c.executor_queued));
         core.feed(Event::TaskArrived);
         let action = core.actions.borrow_mut().pop_front();
-        assert_eq!(action, Some(state::Action::Run(Callback::Task)), "a parked exchange runs a task at once");
+        assert_eq!(action, Some(life::Action::Run(Callback::Task)), "a parked exchange runs a task at once");
         self.run_task(&core);
         core.make_ready();
         self.kick();
@@ -203,6 +203,14 @@ impl Exchanges {
     pub(crate) fn accept_wake(&self, key: Key) {
         if let Some(core) = self.core(key) {
             core.feed(Event::FutureWoken);
+            core.make_ready();
+            self.kick();
+        }
+    }
+
+    pub(crate) fn accept_overload(&self, key: Key) {
+        if let Some(core) = self.core(key) {
+            core.feed(Event::Overloaded);
             core.make_ready();
             self.kick();
         }
@@ -263,10 +271,7 @@ impl Exchanges {
             rare.listeners.on_timeout = None;
             rare.context.as_ref().map(|context| context.shared.set_cycle(core.cycle.get()))
         });
-        self.hub.counters.update(|c| {
-            down(&mut c.async_active);
-            up(&mut c.sync_active);
-        });
+        self.count_async(core, false);
     }
 }
 
@@ -284,7 +289,7 @@ fn has_future(core: &Core) -> bool {
 }
 
 fn nothing_to_run(core: &Core) {
-    core.feed(Event::CallbackReturned { outcome: state::Outcome::Returned, intents: Intents::default() });
+    core.feed(Event::CallbackReturned { outcome: life::Outcome::Returned, intents: Intents::default() });
 }
 
 fn put_back<T: ?Sized>(place: &mut Option<Box<T>>, listener: Box<T>) {

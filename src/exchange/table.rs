@@ -13,14 +13,12 @@ use super::{
     async_context::Parcel,
     core::{Core, Hub},
     counters::{Counters, Snapshot, down, up},
-    output::OutputQueue,
+    executor::WORKER_QUEUE_LIMIT,
+    life::{self, Action, Callback, Event, Intents, Phase, Wait},
     registry,
     request::HeadHolder,
-    response::ResponseHead,
-    state::{self, Action, Callback, Event, Intents, Phase, Wait},
 };
 use crate::error::{EndReason, Error};
-use bytes::Bytes;
 use shards::{Key, Table};
 use std::{
     cell::{Cell, RefCell},
@@ -139,8 +137,8 @@ pub(crate) enum Next {
 /// The exchanges of one shard.
 pub struct Exchanges {
     pub(crate) hub: Rc<Hub>,
-    table: RefCell<Table<Rc<Core>>>,
-    pool: RefCell<Vec<Rc<Core>>>,
+    pub(super) table: RefCell<Table<Rc<Core>>>,
+    pub(super) pool: RefCell<Vec<Rc<Core>>>,
     on_ready: Box<dyn Fn(&Exchanges)>,
     driving: Cell<bool>,
 }
@@ -256,35 +254,36 @@ impl Exchanges {
         &self,
         core: &Core,
         returned: std::thread::Result<crate::error::Result<()>>,
-    ) -> state::Outcome {
+    ) -> life::Outcome {
         self.hub.counters.update(|c| up(&mut c.callbacks));
         let refused_async = core.intents.get().start_async && core.sync_only.get().is_some();
         match returned {
-            Ok(Ok(())) if refused_async => state::Outcome::Failed,
-            Ok(Ok(())) => state::Outcome::Returned,
+            Ok(Ok(())) if refused_async => life::Outcome::Failed(EndReason::HandlerFailed),
+            Ok(Ok(())) => life::Outcome::Returned,
             // A call that came too late is no failure of the handler: the end was decided by somebody else.
-            Ok(Err(Error::Ended(_))) if core.check_live().is_err() => state::Outcome::Returned,
+            Ok(Err(Error::Ended(_))) if core.check_live().is_err() => life::Outcome::Returned,
             Ok(Err(error)) => {
+                let reason = match error {
+                    Error::LimitReached { limit: WORKER_QUEUE_LIMIT } => EndReason::Overload,
+                    _ => EndReason::HandlerFailed,
+                };
                 core.with_rare(|rare| rare.fault = Some(error));
-                state::Outcome::Failed
+                life::Outcome::Failed(reason)
             }
             Err(panic) => {
                 self.hub.counters.update(|c| up(&mut c.panics));
                 core.with_rare(|rare| rare.fault = Some(Error::handler(panic_text(&*panic))));
-                state::Outcome::Panicked
+                life::Outcome::Failed(EndReason::Panicked)
             }
         }
     }
 
-    fn finish_callback(&self, core: &Core, outcome: state::Outcome, head: &HeadHolder) {
+    fn finish_callback(&self, core: &Core, outcome: life::Outcome, head: &HeadHolder) {
         let intents = core.intents.replace(Intents::default());
-        let was_async = core.state().started_async;
         core.feed(Event::CallbackReturned { outcome, intents });
-        if core.state().started_async && !was_async {
-            self.hub.counters.update(|c| {
-                down(&mut c.sync_active);
-                up(&mut c.async_active);
-            });
+        let state = core.state();
+        if !matches!(state.phase, Phase::Ended | Phase::Vacant) {
+            self.count_async(core, state.started_async);
         }
         if needs_snapshot(core) {
             core.snapshot(head);
@@ -352,18 +351,29 @@ impl Exchanges {
         None
     }
 
+    pub(super) fn count_async(&self, core: &Core, is_async: bool) {
+        if core.counted_async.replace(is_async) == is_async {
+            return;
+        }
+        self.hub.counters.update(|c| {
+            let (from, to) = if is_async {
+                (&mut c.sync_active, &mut c.async_active)
+            } else {
+                (&mut c.async_active, &mut c.sync_active)
+            };
+            down(from);
+            up(to);
+        });
+    }
+
     fn count_end(&self, core: &Core, reason: EndReason) {
-        let was_async = core.state().started_async;
+        self.count_async(core, false);
         let dropped = core.output.borrow().dropped();
         self.hub.counters.update(|c| {
             c.ends[reason.index()] += 1;
             c.messages_dropped += dropped;
             down(&mut c.live);
-            if was_async {
-                down(&mut c.async_active);
-            } else {
-                down(&mut c.sync_active);
-            }
+            down(&mut c.sync_active);
         });
     }
 
@@ -399,159 +409,6 @@ impl Exchanges {
             (self.on_ready)(self);
             self.driving.set(false);
         }
-    }
-
-    // ---- events from the connection -------------------------------------------------------------------------
-
-    fn feed(&self, key: Key, event: Event) {
-        if let Some(core) = self.core(key) {
-            core.feed(event);
-        }
-    }
-
-    /// Body bytes. Push no more than `input_room` says.
-    pub(crate) fn input(&self, key: Key, bytes: Bytes) -> crate::error::Result<()> {
-        let Some(core) = self.core(key) else { return Ok(()) };
-        if core.state().end_decided().is_some() {
-            return Ok(());
-        }
-        let pushed = core.input.borrow_mut().push(bytes);
-        if pushed? {
-            core.feed(Event::InputArrived);
-        }
-        Ok(())
-    }
-
-    /// How many body bytes may be pushed now.
-    pub(crate) fn input_room(&self, key: Key) -> usize {
-        self.core(key).map_or(0, |core| core.input.borrow().room())
-    }
-
-    /// The body is whole, or its rest has been discarded.
-    pub(crate) fn input_ended(&self, key: Key) {
-        let Some(core) = self.core(key) else { return };
-        let told = {
-            let mut input = core.input.borrow_mut();
-            input.end();
-            input.is_consumed()
-        };
-        core.feed(Event::InputEnded);
-        if told {
-            core.feed(Event::InputArrived);
-            core.feed(Event::InputConsumed);
-        }
-    }
-
-    /// The body is broken (`ProtocolError`) or late (`BodyTimeout`).
-    pub(crate) fn input_failed(&self, key: Key, reason: EndReason) {
-        if let Some(core) = self.core(key) {
-            core.input.borrow_mut().fail(reason);
-            core.feed(Event::InputFailed(reason));
-        }
-    }
-
-    /// Head and output queue, for writing them to the wire.
-    pub(crate) fn with_output<R>(
-        &self,
-        key: Key,
-        take: impl FnOnce(&ResponseHead, &mut OutputQueue) -> R,
-    ) -> Option<R> {
-        let core = self.core(key)?;
-        let taken = take(&core.response.borrow(), &mut core.output.borrow_mut());
-        Some(taken)
-    }
-
-    /// The head has been written: nothing about it can change.
-    pub(crate) fn head_committed(&self, key: Key) {
-        self.feed(key, Event::HeadCommitted);
-    }
-
-    /// Whether the head has been written.
-    pub(crate) fn is_committed(&self, key: Key) -> bool {
-        self.core(key).is_some_and(|core| core.state().committed)
-    }
-
-    /// The transport took body bytes.
-    pub(crate) fn accepted(&self, key: Key, count: u64) {
-        if let Some(core) = self.core(key) {
-            let drained = core.output.borrow_mut().note_accepted(count);
-            if drained {
-                core.feed(Event::OutputDrained);
-            }
-        }
-    }
-
-    /// The peer has body bytes, as the kernel knows.
-    pub(crate) fn acknowledged(&self, key: Key, count: u64) {
-        if let Some(core) = self.core(key) {
-            core.output.borrow_mut().note_acknowledged(count);
-        }
-    }
-
-    /// Every byte of the response has been accepted.
-    pub(crate) fn output_finished(&self, key: Key) {
-        self.feed(key, Event::OutputFinished);
-    }
-
-    /// A write failed, or took too long.
-    pub(crate) fn output_failed(&self, key: Key, reason: EndReason) {
-        self.feed(key, Event::OutputFailed(reason));
-    }
-
-    /// FIN, under the policy `Abort`.
-    pub(crate) fn peer_finished(&self, key: Key) {
-        self.feed(key, Event::PeerFinished);
-    }
-
-    /// RST.
-    pub(crate) fn peer_reset(&self, key: Key) {
-        self.feed(key, Event::PeerReset);
-    }
-
-    /// The orderly time is over; reason `Shutdown` or `Reload`.
-    pub(crate) fn shutdown_forced(&self, key: Key, reason: EndReason) {
-        self.feed(key, Event::ShutdownForced(reason));
-    }
-
-    /// A bound was reached on behalf of this exchange.
-    pub(crate) fn overloaded(&self, key: Key) {
-        self.feed(key, Event::Overloaded);
-    }
-
-    /// When the exchange wants `timer_fired`, on the clock of `set_now`.
-    pub(crate) fn next_wake(&self, key: Key) -> Option<Duration> {
-        self.core(key)?.next_wake()
-    }
-
-    /// The timer that was armed for `next_wake`. A stale key is counted and nothing else (L-5).
-    pub(crate) fn timer_fired(&self, key: Key) {
-        let Some(core) = self.core(key) else {
-            self.hub.counters.update(|c| up(&mut c.stale_timers));
-            return;
-        };
-        let now = self.hub.now.get();
-        let woken = core.if_rare(|rare| {
-            let before = rare.sleeps.len();
-            rare.sleeps.retain(|at| *at > now);
-            Some(rare.sleeps.len() < before)
-        });
-        if woken == Some(true) {
-            core.feed(Event::FutureWoken);
-        }
-        if core.deadline.get().is_some_and(|deadline| deadline <= now) {
-            core.feed(Event::TimerFired);
-        }
-        core.timer_dirty.set(true);
-    }
-
-    /// Keys and owners of all exchanges, for shutdown and metrics.
-    pub(crate) fn keys(&self) -> Vec<(Key, u64)> {
-        self.table.borrow().iter().map(|(key, core)| (key, core.owner.get())).collect()
-    }
-
-    /// What is known of one exchange: phase and whether it waits.
-    pub(crate) fn state(&self, key: Key) -> Option<state::State> {
-        Some(self.core(key)?.state())
     }
 }
 

@@ -1,0 +1,167 @@
+//! What a connection reports to an exchange, and what it takes from it. None of these calls runs user code: they
+//! feed the state machine, and `next_action` tells what follows.
+
+use super::{
+    Exchanges,
+    counters::up,
+    life::{self, Event},
+    output::OutputQueue,
+    response::ResponseParts,
+};
+use crate::error::{EndReason, Result};
+use bytes::Bytes;
+use shards::Key;
+use std::time::Duration;
+
+impl Exchanges {
+    fn feed(&self, key: Key, event: Event) {
+        if let Some(core) = self.core(key) {
+            core.feed(event);
+        }
+    }
+
+    /// Body bytes. Push no more than `input_room` says.
+    pub(crate) fn input(&self, key: Key, bytes: Bytes) -> Result<()> {
+        let Some(core) = self.core(key) else { return Ok(()) };
+        if core.state().end_decided().is_some() {
+            return Ok(());
+        }
+        let pushed = core.input.borrow_mut().push(bytes);
+        if pushed? {
+            core.feed(Event::InputArrived);
+        }
+        Ok(())
+    }
+
+    /// How many body bytes may be pushed now.
+    pub(crate) fn input_room(&self, key: Key) -> usize {
+        self.core(key).map_or(0, |core| core.input.borrow().room())
+    }
+
+    /// The body is whole, or its rest has been discarded.
+    pub(crate) fn input_ended(&self, key: Key) {
+        let Some(core) = self.core(key) else { return };
+        let told = {
+            let mut input = core.input.borrow_mut();
+            input.end();
+            input.is_consumed()
+        };
+        core.feed(Event::InputEnded);
+        if told {
+            core.feed(Event::InputArrived);
+            core.feed(Event::InputConsumed);
+        }
+    }
+
+    /// The body is broken (`ProtocolError`) or late (`BodyTimeout`).
+    pub(crate) fn input_failed(&self, key: Key, reason: EndReason) {
+        if let Some(core) = self.core(key) {
+            core.input.borrow_mut().fail(reason);
+            core.feed(Event::InputFailed(reason));
+        }
+    }
+
+    /// Head and output queue, for writing them to the wire.
+    pub(crate) fn with_output<R>(
+        &self,
+        key: Key,
+        take: impl FnOnce(&ResponseParts, &mut OutputQueue) -> R,
+    ) -> Option<R> {
+        let core = self.core(key)?;
+        let taken = take(&core.response.borrow(), &mut core.output.borrow_mut());
+        Some(taken)
+    }
+
+    /// The head has been written: nothing about it can change.
+    pub(crate) fn head_committed(&self, key: Key) {
+        self.feed(key, Event::HeadCommitted);
+    }
+
+    /// Whether the head has been written.
+    pub(crate) fn is_committed(&self, key: Key) -> bool {
+        self.core(key).is_some_and(|core| core.state().committed)
+    }
+
+    /// The transport took body bytes.
+    pub(crate) fn accepted(&self, key: Key, count: u64) {
+        if let Some(core) = self.core(key) {
+            let drained = core.output.borrow_mut().note_accepted(count);
+            if drained {
+                core.feed(Event::OutputDrained);
+            }
+        }
+    }
+
+    /// The peer has body bytes, as the kernel knows.
+    pub(crate) fn acknowledged(&self, key: Key, count: u64) {
+        if let Some(core) = self.core(key) {
+            core.output.borrow_mut().note_acknowledged(count);
+        }
+    }
+
+    /// Every byte of the response has been accepted.
+    pub(crate) fn output_finished(&self, key: Key) {
+        self.feed(key, Event::OutputFinished);
+    }
+
+    /// A write failed, or took too long.
+    pub(crate) fn output_failed(&self, key: Key, reason: EndReason) {
+        self.feed(key, Event::OutputFailed(reason));
+    }
+
+    /// FIN, under the policy `Abort`.
+    pub(crate) fn peer_finished(&self, key: Key) {
+        self.feed(key, Event::PeerFinished);
+    }
+
+    /// RST.
+    pub(crate) fn peer_reset(&self, key: Key) {
+        self.feed(key, Event::PeerReset);
+    }
+
+    /// The orderly time is over; reason `Shutdown` or `Reload`.
+    pub(crate) fn shutdown_forced(&self, key: Key, reason: EndReason) {
+        self.feed(key, Event::ShutdownForced(reason));
+    }
+
+    /// A bound was reached on behalf of this exchange.
+    pub(crate) fn overloaded(&self, key: Key) {
+        self.feed(key, Event::Overloaded);
+    }
+
+    /// When the exchange wants `timer_fired`, on the clock of `set_now`.
+    pub(crate) fn next_wake(&self, key: Key) -> Option<Duration> {
+        self.core(key)?.next_wake()
+    }
+
+    /// The timer that was armed for `next_wake`. A stale key is counted and nothing else (L-5).
+    pub(crate) fn timer_fired(&self, key: Key) {
+        let Some(core) = self.core(key) else {
+            self.hub.counters.update(|c| up(&mut c.stale_timers));
+            return;
+        };
+        let now = self.hub.now.get();
+        let woken = core.if_rare(|rare| {
+            let before = rare.sleeps.len();
+            rare.sleeps.retain(|at| *at > now);
+            Some(rare.sleeps.len() < before)
+        });
+        if woken == Some(true) {
+            core.feed(Event::FutureWoken);
+        }
+        if core.deadline.get().is_some_and(|deadline| deadline <= now) {
+            core.feed(Event::TimerFired);
+        }
+        core.timer_dirty.set(true);
+    }
+
+    /// Keys and owners of all exchanges, for shutdown and metrics.
+    pub(crate) fn keys(&self) -> Vec<(Key, u64)> {
+        self.table.borrow().iter().map(|(key, core)| (key, core.owner.get())).collect()
+    }
+
+    /// What is known of one exchange: phase and whether it waits.
+    pub(crate) fn state(&self, key: Key) -> Option<life::State> {
+        Some(self.core(key)?.state())
+    }
+}

@@ -1,0 +1,539 @@
+//! One test for each rule of the life cycle that a paper container can show, named after it.
+
+use super::*;
+use crate::{
+    error::Error,
+    exchange::{Read, ReadListener, SlowClient, UndeliveredReason, Wait, WaterMarks, asynchronous, handoff},
+};
+use bytes::Bytes;
+use http::StatusCode;
+
+fn milliseconds(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+/// A log that listeners can hold.
+type Log = Rc<RefCell<Vec<String>>>;
+
+fn note(log: &Log, text: impl Into<String>) {
+    log.borrow_mut().push(text.into());
+}
+
+#[test]
+fn a_synchronous_request_is_one_callback_and_leaves_nothing() {
+    let world = World::new();
+    let key = world.get(|x| {
+        assert_eq!(x.request().path(), "/answer");
+        x.response().set_content_type("text/plain")?;
+        write!(x, "Hello, {}", "World")
+    });
+    assert_eq!(world.body(key), "Hello, World");
+    assert_eq!((world.counters().callbacks, world.ended(EndReason::Completed)), (1, 1));
+    world.assert_at_rest("hello");
+}
+
+#[test]
+fn l_3_tasks_run_in_the_order_in_which_they_were_queued() {
+    let world = World::new();
+    let key = world.get(|x| {
+        let cx = x.start_async();
+        let executor = cx.executor();
+        for number in 0..3 {
+            executor.execute(move |x: &mut Exchange| write!(x, "{number}")).unwrap();
+        }
+        cx.dispatch(|x: &mut Exchange| x.complete()).unwrap();
+    });
+    assert_eq!(world.body(key), "", "nothing runs inside the handler");
+    world.turn();
+    assert_eq!(world.body(key), "012");
+    world.assert_at_rest("order");
+}
+
+#[test]
+fn l_3_dispatch_runs_at_once_outside_callbacks() {
+    let world = World::new();
+    let kept = Rc::new(RefCell::new(None));
+    let keep = kept.clone();
+    let key = world.get(move |x| *keep.borrow_mut() = Some(x.start_async()));
+    let cx = kept.borrow_mut().take().unwrap();
+    cx.dispatch(|x: &mut Exchange| write!(x, "now").and_then(|()| x.complete())).unwrap();
+    assert_eq!(world.body(key), "now");
+    assert!(matches!(cx.with(|_| ()), Err(Error::Ended(EndReason::Completed))));
+    world.assert_at_rest("dispatch");
+}
+
+#[test]
+fn l_4_full_and_stopping_hand_the_task_back() {
+    let world = World::new();
+    let kept = Rc::new(RefCell::new(None));
+    let keep = kept.clone();
+    world.get(move |x| *keep.borrow_mut() = Some(x.start_async().executor()));
+    let executor = kept.borrow_mut().take().unwrap();
+    for _ in 0..TASKS_MAX {
+        executor.execute(|_: &mut Exchange| ()).unwrap();
+    }
+    let refused = executor.execute(|x: &mut Exchange| x.complete()).unwrap_err();
+    assert_eq!(refused.reason, UndeliveredReason::Full);
+    world.turn();
+    assert_eq!(executor.queued(), 0);
+    *world.mailbox.refuse.lock().unwrap() = Some(Refusal::Stopping);
+    let refused = executor.execute(refused.task).unwrap_err();
+    assert_eq!(refused.reason, UndeliveredReason::ShuttingDown);
+    *world.mailbox.refuse.lock().unwrap() = None;
+    executor.execute(refused.task).unwrap();
+    world.turn();
+    let refused = executor.execute(|_: &mut Exchange| ()).unwrap_err();
+    assert_eq!(refused.reason, UndeliveredReason::Ended(EndReason::Completed));
+    world.assert_at_rest("full");
+}
+
+#[test]
+fn l_5_fault_16_a_stale_handle_never_touches_the_next_exchange_in_the_slot() {
+    let world = World::new();
+    let kept = Rc::new(RefCell::new(None));
+    let keep = kept.clone();
+    let first = world.get(move |x| *keep.borrow_mut() = Some(x.context()));
+    let stale = kept.borrow_mut().take().unwrap();
+    for _ in 0..1000 {
+        let key = world.get(|x| x.start_async().dispatch(|x: &mut Exchange| x.complete()).unwrap());
+        assert_eq!(key.slot, first.slot, "the slot is reused");
+        assert!(stale.dispatch(|x: &mut Exchange| write!(x, "mixed")).is_err());
+        assert!(stale.with(|x| x.complete()).is_err());
+        world.turn();
+        assert_eq!(world.body(key), "");
+    }
+    world.assert_at_rest("stale");
+}
+
+#[test]
+fn l_5_a_task_that_arrives_after_the_end_is_dropped_on_the_shard_and_counted() {
+    let world = World::new();
+    let key = world.get(|x| {
+        let executor = x.start_async().executor();
+        executor.execute(|x: &mut Exchange| write!(x, "first").and_then(|()| x.complete())).unwrap();
+        executor.execute(|x: &mut Exchange| write!(x, "second")).unwrap();
+    });
+    world.turn();
+    assert_eq!(world.body(key), "first");
+    assert_eq!(world.counters().stale_tasks_dropped, 1);
+    world.assert_at_rest("late task");
+}
+
+#[test]
+fn l_6_a_task_of_an_earlier_cycle_is_stale_unless_it_is_for_the_whole_exchange() {
+    let world = World::new();
+    let key = world.get(|x| {
+        let cx = x.start_async();
+        if x.cycle() == 0 {
+            x.redispatch("/second")?;
+            cx.executor().execute(|x: &mut Exchange| write!(x, "stale")).unwrap();
+            cx.whole_exchange().executor().execute(|x: &mut Exchange| write!(x, "whole")).unwrap();
+        } else {
+            assert_eq!(x.redispatch_target().as_deref(), Some("/second"));
+            cx.executor().execute(|x: &mut Exchange| x.complete()).unwrap();
+        }
+        Ok::<(), Error>(())
+    });
+    world.turn();
+    assert_eq!(world.body(key), "whole");
+    assert_eq!(world.counters().stale_tasks_dropped, 1);
+    world.assert_at_rest("cycles");
+}
+
+/// The race of the design, both winners forced: L-8, L-9, fault 2.
+#[test]
+fn l_8_fault_2_a_result_beats_a_timeout_of_the_same_turn() {
+    for (work_arrives, body, reason) in
+        [(true, "The answer is 42", EndReason::Completed), (false, "Request timed out", EndReason::TimedOut)]
+    {
+        let world = World::new();
+        let kept = Rc::new(RefCell::new(None));
+        let keep = kept.clone();
+        let key = world.get(move |x| {
+            *keep.borrow_mut() = Some(x.start_async().executor());
+            x.set_timeout(milliseconds(100));
+            x.on_timeout(|x| {
+                x.response().set_status(StatusCode::BAD_GATEWAY);
+                write!(x, "Request timed out")?;
+                x.complete()
+            });
+        });
+        world.advance(100);
+        let executor = kept.borrow_mut().take().unwrap();
+        let answer = |x: &mut Exchange| write!(x, "The answer is 42").and_then(|()| x.complete());
+        if work_arrives {
+            thread::scope(|s| s.spawn(|| executor.execute(answer).unwrap()).join().unwrap());
+        }
+        world.turn();
+        assert!(executor.execute(answer).is_err(), "the loser is told");
+        world.turn();
+        assert_eq!(world.body(key), body);
+        assert_eq!(world.ended(reason), 1);
+        world.assert_at_rest("race");
+    }
+}
+
+#[test]
+fn l_10_the_order_of_callbacks_at_the_end() {
+    struct Listener(Log);
+    impl ReadListener for Listener {
+        fn on_data_available(&mut self, _: &mut Exchange) -> Result<()> {
+            Ok(())
+        }
+        fn on_error(&mut self, _: &mut Exchange, reason: EndReason) {
+            note(&self.0, format!("listener {reason}"));
+        }
+    }
+    let world = World::new();
+    let log = Log::default();
+    let events = log.clone();
+    let begin = Begin { has_body: true, ..Begin::default() };
+    let key = world.start(begin, move |x, _| {
+        x.start_async();
+        x.set_read_listener(Listener(events.clone()));
+        let (error, complete) = (events.clone(), events.clone());
+        x.on_error(move |_, reason| note(&error, format!("error {reason}")));
+        x.on_complete(move |_, reason| note(&complete, format!("complete {reason}")));
+    });
+    world.event(key, |e| e.peer_reset(key));
+    world.event(key, |e| e.peer_finished(key));
+    assert_eq!(*log.borrow(), ["listener client_reset", "error client_reset", "complete client_reset"]);
+    assert!(world.wire(key).aborted);
+    world.assert_at_rest("order at the end");
+}
+
+#[test]
+fn l_11_a_second_end_is_suppressed_counted_and_answered() {
+    let world = World::new();
+    world.get(|x| {
+        x.complete().unwrap();
+        assert!(matches!(x.complete(), Err(Error::Ended(EndReason::Completed))));
+        assert!(matches!(x.redispatch("/"), Err(Error::Ended(EndReason::Completed))));
+        assert!(write!(x, "late").is_err());
+    });
+    assert_eq!(world.counters().double_terminal_suppressed, 2);
+    world.assert_at_rest("double");
+}
+
+#[test]
+fn l_12_on_timeout_may_extend_and_is_asked_again() {
+    let world = World::new();
+    let key = world.get(|x| {
+        x.start_async();
+        x.set_timeout(milliseconds(10));
+        let mut asked = 0;
+        x.on_timeout(move |x| {
+            asked += 1;
+            write!(x, "{asked}")?;
+            if asked < 3 {
+                x.extend(milliseconds(10));
+                return Ok(());
+            }
+            x.complete()
+        });
+    });
+    for _ in 0..3 {
+        world.advance(9);
+        world.turn();
+        world.advance(1);
+        world.turn();
+    }
+    assert_eq!(world.body(key), "123");
+    assert_eq!(world.ended(EndReason::TimedOut), 1);
+    world.assert_at_rest("extend");
+}
+
+/// Fault 15: never a replay.
+#[test]
+fn l_12_fault_15_an_unhandled_timeout_is_503_through_the_error_handler() {
+    let world = World::new();
+    let runs = Rc::new(Cell::new(0));
+    let counted = runs.clone();
+    let key = world.get(move |x| {
+        counted.set(counted.get() + 1);
+        x.start_async();
+        x.set_timeout(milliseconds(10));
+    });
+    world.advance(10);
+    world.turn();
+    assert_eq!((world.wire(key).status, world.body(key).as_str(), runs.get()), (503, "error", 1));
+    world.assert_at_rest("timeout");
+}
+
+#[test]
+fn l_13_an_error_in_the_error_handler_is_a_built_in_answer() {
+    let world = World::new();
+    let key = world.start(Begin::default(), |_, _| Err::<(), _>(Error::handler("broken")));
+    assert_eq!((world.wire(key).status, world.body(key).as_str()), (500, "500\n"));
+    assert_eq!(world.ended(EndReason::HandlerFailed), 1);
+    world.assert_at_rest("error in error");
+}
+
+#[test]
+fn l_13_after_commit_the_client_sees_truncation() {
+    let world = World::new();
+    let key = world.get(|x| {
+        let executor = x.start_async().executor();
+        write!(x, "half")?;
+        x.flush()?;
+        executor.execute(|_: &mut Exchange| Err::<(), _>(Error::handler("broken"))).unwrap();
+        Ok::<(), Error>(())
+    });
+    world.turn();
+    let wire = world.wire(key);
+    assert!(wire.aborted && !wire.finished && wire.heads == 1);
+    world.assert_at_rest("truncation");
+}
+
+/// Fault 10: a panic in `on_complete` as well.
+#[test]
+fn l_14_fault_10_a_panic_ends_one_exchange_only() {
+    let world = World::new();
+    let told = Rc::new(Cell::new(0));
+    let count = told.clone();
+    let key = world.get(move |x| {
+        let count = count.clone();
+        x.on_complete(move |_, reason| {
+            assert_eq!(reason, EndReason::Panicked);
+            count.set(count.get() + 1);
+            assert!(count.get() > 1, "in on_complete");
+        });
+        assert!(x.cycle() > 0, "in the handler");
+    });
+    assert_eq!((world.wire(key).status, told.get(), world.counters().panics), (500, 1, 2));
+    let next = world.get(|x| write!(x, "alive"));
+    assert_eq!(world.body(next), "alive");
+    world.assert_at_rest("panic");
+}
+
+#[test]
+fn l_16_the_end_fires_the_token_and_drops_the_future_on_its_shard() {
+    struct Guard(Log);
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            note(&self.0, "future dropped");
+        }
+    }
+    let world = World::new();
+    let log = Log::default();
+    let events = log.clone();
+    let cancelled = Arc::new(Mutex::new(None));
+    let seen = cancelled.clone();
+    let handler = asynchronous(async move |x: &mut Exchange| {
+        let _guard = Guard(events.clone());
+        let seen = seen.clone();
+        x.cancel_token().on_cancel(move |reason| *seen.lock().unwrap() = Some(reason));
+        std::future::pending::<()>().await;
+    });
+    let key = world.get(handler);
+    assert!(log.borrow().is_empty());
+    world.event(key, |e| e.peer_finished(key));
+    assert_eq!(*log.borrow(), ["future dropped"]);
+    assert_eq!(*cancelled.lock().unwrap(), Some(EndReason::ClientClosed));
+    world.assert_at_rest("cancel");
+}
+
+#[test]
+fn l_17_continue_is_sent_once_and_refused_by_a_final_answer() {
+    let world = World::new();
+    let begin = Begin { has_body: true, expects_continue: true, coordinated: true, ..Begin::default() };
+    let accepted = world.start(begin, |x, callback| match callback {
+        Callback::DoRequest => {
+            assert!(x.send_continue() && !x.send_continue());
+            x.service()
+        }
+        _ => x.complete(),
+    });
+    assert_eq!(world.wire(accepted).continues, 1);
+    let refused = world.start(begin, |x, _| {
+        x.response().set_status(StatusCode::UNAUTHORIZED);
+        x.complete()
+    });
+    assert_eq!((world.wire(refused).continues, world.wire(refused).status), (0, 401));
+    let by_reading = world.start(Begin { coordinated: false, ..begin }, |x, _| {
+        assert!(matches!(x.read(), Ok(Read::NotReady)));
+    });
+    assert_eq!(world.wire(by_reading).continues, 1);
+    let c = world.counters();
+    assert_eq!((c.continues_sent, c.continues_refused, c.continues_ignored), (2, 1, 1));
+    world.assert_at_rest("continue");
+}
+
+#[test]
+fn l_18_data_is_told_once_until_not_ready_has_been_said() {
+    struct Reader(Log);
+    impl ReadListener for Reader {
+        fn on_data_available(&mut self, x: &mut Exchange) -> Result<()> {
+            while x.is_read_ready() {
+                match x.read()? {
+                    Read::Data(bytes) => note(&self.0, String::from_utf8_lossy(&bytes)),
+                    Read::NotReady | Read::End => break,
+                }
+            }
+            Ok(())
+        }
+        fn on_all_data_read(&mut self, x: &mut Exchange) -> Result<()> {
+            note(&self.0, "all");
+            x.complete()
+        }
+    }
+    let world = World::new();
+    let log = Log::default();
+    let events = log.clone();
+    let key = world.start(Begin { has_body: true, ..Begin::default() }, move |x, _| {
+        x.start_async();
+        x.set_read_listener(Reader(events.clone()));
+    });
+    for part in ["a", "b"] {
+        world.event(key, |e| e.input(key, Bytes::from(part)).unwrap());
+    }
+    world.event(key, |e| e.input_ended(key));
+    assert_eq!(*log.borrow(), ["a", "b", "all"]);
+    world.assert_at_rest("reading");
+}
+
+#[test]
+fn l_18_a_buffered_body_is_whole_before_the_handler_starts() {
+    let world = World::new();
+    let begin = Begin { has_body: true, wait: Wait::WholeBody, ..Begin::default() };
+    let key = world.start(begin, |x, _| {
+        let body = x.take_body();
+        x.write(body)
+    });
+    world.event(key, |e| e.input(key, Bytes::from("he")).unwrap());
+    world.event(key, |e| e.input(key, Bytes::from("llo")).unwrap());
+    assert_eq!(world.counters().callbacks, 0);
+    world.event(key, |e| e.input_ended(key));
+    assert_eq!(world.body(key), "hello");
+    world.assert_at_rest("buffered");
+}
+
+/// Fault 60.
+#[test]
+fn l_19_fault_60_write_possible_comes_once_after_readiness_turned_false() {
+    let world = World::new();
+    world.set_blocked(true);
+    let calls = Rc::new(Cell::new(0));
+    let counted = calls.clone();
+    let key = world.get(move |x| {
+        x.start_async();
+        x.set_water_marks(WaterMarks { high: 8, low: 2, limit: 100 });
+        let counted = counted.clone();
+        x.set_write_listener(move |x: &mut Exchange| {
+            counted.set(counted.get() + 1);
+            x.complete()
+        });
+        write!(x, "0123456789").unwrap();
+        assert!(!x.is_write_ready());
+    });
+    assert_eq!(calls.get(), 0);
+    world.set_blocked(false);
+    assert_eq!((calls.get(), world.body(key).as_str()), (1, "0123456789"));
+    world.assert_at_rest("write possible");
+}
+
+#[test]
+fn l_19_slow_client_policies() {
+    let cases = [
+        (SlowClient::DropOldest, "bbbb|cccc|", EndReason::Completed),
+        (SlowClient::Coalesce, "aaaa|cccc|", EndReason::Completed),
+        (SlowClient::Disconnect, "", EndReason::SlowClient),
+    ];
+    for (policy, body, reason) in cases {
+        let world = World::new();
+        world.set_blocked(true);
+        let key = world.get(move |x| {
+            x.set_water_marks(WaterMarks { high: 10, low: 2, limit: 100 });
+            x.set_slow_client(policy);
+            x.write_keyed(1, "aaaa|")?;
+            x.write_keyed(2, "bbbb|")?;
+            x.write_keyed(2, "cccc|")
+        });
+        world.set_blocked(false);
+        assert_eq!((world.body(key).as_str(), world.ended(reason)), (body, 1), "{policy:?}");
+        world.assert_at_rest("policy");
+    }
+}
+
+#[test]
+fn l_21_start_async_on_a_chain_that_cannot_is_a_typed_error() {
+    let world = World::new();
+    let begin = Begin { sync_only: Some("auth filter"), ..Begin::default() };
+    let key = world.start(begin, |x, callback| {
+        if callback == Callback::Handler(DispatchType::Error) {
+            let fault = x.take_fault().map(|fault| fault.to_string()).unwrap_or_default();
+            return x.write(fault);
+        }
+        assert!(matches!(x.try_start_async(), Err(Error::AsyncNotSupported { .. })));
+        x.start_async();
+        Ok(())
+    });
+    assert_eq!(world.body(key), "auth filter does not support asynchronous requests");
+    world.assert_at_rest("sync only");
+}
+
+#[test]
+fn l_24_blocking_waits_for_a_worker_and_a_full_pool_is_never_silent() {
+    let world = World::new();
+    let handler = || {
+        asynchronous(async |x: &mut Exchange| {
+            let answer = x.blocking(|| 42).await?;
+            write!(x, "The answer is {answer}")
+        })
+    };
+    let key = world.get(handler());
+    world.jobs.run();
+    world.turn();
+    assert_eq!(world.body(key), "The answer is 42");
+    *world.jobs.full.lock().unwrap() = true;
+    let refused = world.get(handler());
+    assert_eq!(world.wire(refused).status, 503);
+    assert_eq!(world.ended(EndReason::Overload), 1);
+    world.assert_at_rest("blocking");
+}
+
+#[test]
+fn an_asynchronous_handler_sleeps_reads_and_hands_off() {
+    let world = World::new();
+    let place = Rc::new(RefCell::new(None));
+    let keep = place.clone();
+    let handler = asynchronous(async move |x: &mut Exchange| {
+        x.sleep(milliseconds(5)).await;
+        let (sender, receiver) = handoff::<String>();
+        *keep.borrow_mut() = Some(sender);
+        let text = receiver.await.unwrap_or_default();
+        while let Some(bytes) = x.next_chunk().await? {
+            x.write(bytes)?;
+        }
+        x.write(text)
+    });
+    let begin = Begin { has_body: true, ..Begin::default() };
+    let key = world.start(begin, move |x, _| handler(x));
+    world.advance(5);
+    world.turn();
+    let sender = place.borrow_mut().take().expect("the sleep is over");
+    thread::spawn(move || sender.send("tail".to_owned()).unwrap()).join().unwrap();
+    world.turn();
+    world.event(key, |e| e.input(key, Bytes::from("body ")).unwrap());
+    world.event(key, |e| e.input_ended(key));
+    assert_eq!(world.body(key), "body tail");
+    world.assert_at_rest("await");
+}
+
+/// Fault 17.
+#[test]
+fn fault_17_a_timer_of_an_earlier_generation_is_ignored_and_counted() {
+    let world = World::new();
+    let old = world.get(|_| ());
+    let new = world.get(|x| {
+        x.start_async();
+        x.set_timeout(milliseconds(1000));
+    });
+    assert_eq!(old.slot, new.slot);
+    world.event(old, |e| e.timer_fired(old));
+    assert_eq!(world.counters().stale_timers, 1);
+    assert!(!world.wire(new).released);
+    world.event(new, |e| e.shutdown_forced(new, EndReason::Shutdown));
+    assert_eq!((world.wire(new).status, world.ended(EndReason::Shutdown)), (503, 1));
+    world.assert_at_rest("generations");
+}
