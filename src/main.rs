@@ -4,6 +4,7 @@
 mod cli;
 mod doctor;
 mod failure;
+mod logging;
 mod signals;
 mod startup;
 

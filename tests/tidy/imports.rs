@@ -20,7 +20,7 @@ const fn rule(part: &'static str, parts: &'static [&'static str], shards: bool) 
 const SERVER_PARTS: &[&str] =
     &["connection", "http1", "exchange", "routing", "workers", "metrics", "shutdown", "server"];
 
-const RULES: [Rule; 16] = [
+const RULES: [Rule; 17] = [
     rule("limits", &[], false),
     rule("error", &[], false),
     rule("http1", &[], false),
@@ -35,6 +35,7 @@ const RULES: [Rule; 16] = [
     rule("load", &["http1::response", "metrics::histogram"], true),
     rule("failure", &[], false),
     rule("cli", &["failure"], false),
+    rule("logging", &["cli"], false),
     rule("startup", &["cli", "failure"], true),
     rule("doctor", &["startup"], true),
 ];
