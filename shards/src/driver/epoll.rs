@@ -139,14 +139,13 @@ impl EpollDriver {
             Op::Send { socket, buffer } => self.submit_send(socket, buffer, owner),
             Op::Receive { socket } => {
                 let key = self.completions.insert(Waiting::Receive(socket), owner);
-                self.arm_reader(socket, key, false);
+                self.arm_reader(socket, key);
                 key
             }
             Op::Accept { listener } => {
                 let key = self.completions.insert(Waiting::Accept(listener), owner);
                 match self.set_nonblocking(listener) {
-                    // What is already in the queue gives no edge, after a failure for instance.
-                    Ok(()) => self.arm_reader(listener, key, true),
+                    Ok(()) => self.arm_reader(listener, key),
                     Err(error) => self.finish(key, Outcome::Failed(error)),
                 }
                 key
@@ -390,13 +389,14 @@ impl EpollDriver {
         }
     }
 
-    fn arm_reader(&mut self, fd: Descriptor, key: Key, try_now: bool) {
+    fn arm_reader(&mut self, fd: Descriptor, key: Key) {
         match self.register(fd) {
             Err(error) => return self.finish(key, Outcome::Failed(error)),
             Ok(true) => {}
             Ok(false) => {
+                // What was told while nobody listened, or left behind by a failure, gives no edge again.
                 let socket = &self.sockets[fd.0 as usize];
-                if try_now || socket.readable || socket.ended {
+                if socket.readable || socket.ended {
                     self.try_again(fd);
                 }
             }

@@ -110,6 +110,22 @@ fn an_end_that_comes_with_the_data_is_noticed_without_another_edge() {
 }
 
 #[test]
+fn a_released_descriptor_tells_its_edges_elsewhere_only() {
+    let (mut driver, _wake) = driver();
+    let (mut client, socket) = pair(&mut driver);
+    let receive = driver.submit(Op::Receive { socket }, Owner::Waiter(Key::NONE));
+    driver.cancel(receive);
+    assert!(!next(&mut driver).more);
+    // The first wait tells that the socket can be written to.
+    driver.turn(Wait::No).unwrap();
+    let mut elsewhere = TcpStream::from(driver.release(socket).unwrap());
+    client.write_all(b"data").unwrap();
+    elsewhere.read_exact(&mut [0; 4]).unwrap();
+    driver.turn(Wait::No).unwrap();
+    assert_eq!(driver.events.0.len(), 0, "no edge comes here any more");
+}
+
+#[test]
 fn a_read_that_waits_for_a_disk_comes_back_from_a_thread() {
     let wake = Arc::new(WakeFd::new().unwrap());
     let mut reads = FileReads::new(wake.clone());
