@@ -2,7 +2,7 @@
 //! one-line [`Failure`] out; it starts nothing, opens nothing and knows no server.
 
 use crate::failure::{Exit, Failure};
-use clap::{Args, Parser, Subcommand, ValueEnum, error::ErrorKind};
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, error::ErrorKind};
 use http::{HeaderName, HeaderValue};
 use std::{ffi::OsString, fmt, net::IpAddr, num::NonZeroUsize, path::PathBuf, str::FromStr};
 
@@ -13,13 +13,18 @@ use std::{ffi::OsString, fmt, net::IpAddr, num::NonZeroUsize, path::PathBuf, str
     version,
     about = "A thread-per-core HTTP server for Linux io_uring",
     disable_help_subcommand = true,
+    disable_help_flag = true,
     subcommand_required = true,
+    override_usage = "shardlet [COMMAND] [LISTEN] [FLAGS]",
     after_help = COMMON_HELP
 )]
 pub(crate) struct Cli {
     /// The subcommand.
     #[command(subcommand)]
     pub(crate) command: Command,
+    /// Print help
+    #[arg(short, long, action = ArgAction::HelpShort, global = true, display_order = 100)]
+    help: Option<bool>,
 }
 
 const COMMON_HELP: &str = "\
@@ -29,7 +34,7 @@ Without a command: demo. Common flags of the servers:
   --admin ADDR|off   metrics and health             --workers N
   --log text|json    format of the log              --access-log FILE|-|off
 
-Exit codes: 0 ok, 1 run time, 2 usage, 3 config, 4 environment.";
+Exit codes: 0 ok, 1 run time, 2 usage, 3 config, 4 environment. More: --help-all";
 
 /// The commands of this version.
 #[derive(Debug, Subcommand)]
@@ -48,7 +53,6 @@ pub(crate) enum Command {
     /// Say what works here: kernel, driver and why, limits, cores
     Doctor,
     /// Measure a server: load with latency histograms
-    #[command(disable_help_flag = true)]
     Bench {
         /// Everything behind `bench`, for the load tool to read
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -288,6 +292,13 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Ref
         let cure = "there are demo, serve, respond and doctor: see shardlet --help";
         return Err(Refusal::Failure(Failure::new(Exit::Usage, what, cure)));
     }
+    if first == "bench" {
+        // The load tool reads its own flags, --help among them.
+        return Ok(Cli { command: Command::Bench { args: args.split_off(2) }, help: None });
+    }
+    if first == "--help-all" {
+        return Err(Refusal::Text(help_of_all()));
+    }
     let is_flag = first.is_empty() || first.starts_with('-');
     if is_flag && !["-h", "--help", "-V", "--version"].contains(&first) {
         args.insert(1.min(args.len()), "demo".into());
@@ -295,6 +306,23 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Ref
     let cli = Cli::try_parse_from(args).map_err(|error| refusal(&error))?;
     check_response(&cli).map_err(Refusal::Failure)?;
     Ok(cli)
+}
+
+/// The short help, then that of every command.
+fn help_of_all() -> String {
+    let mut program = Cli::command();
+    program.build();
+    let mut text = program.render_help().to_string();
+    for command in program.get_subcommands_mut().filter(|command| command.get_name() != "bench") {
+        let help = command.render_long_help();
+        text.push_str(&format!("\n\n# shardlet {}\n\n{help}", command.get_name()));
+    }
+    one_newline(&text)
+}
+
+/// Text that ends with one line break, as a terminal wants it.
+fn one_newline(text: &str) -> String {
+    format!("{}\n", text.trim_end())
 }
 
 /// RFC 9110 §15.3.5, §15.3.6 and §15.4.5: 204, 205 and 304 have no content.
@@ -310,7 +338,9 @@ fn check_response(cli: &Cli) -> Result<(), Failure> {
 
 fn refusal(error: &clap::Error) -> Refusal {
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Refusal::Text(error.render().to_string()),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            Refusal::Text(one_newline(&error.render().to_string()))
+        }
         _ => Refusal::Failure(usage_failure(&error.render().to_string())),
     }
 }

@@ -1,7 +1,6 @@
 //! The command line as a contract: what is taken, what is refused, and in which words.
 
 use super::*;
-use clap::CommandFactory;
 
 fn read(words: &str) -> Result<Cli, Refusal> {
     parse(std::iter::once("shardlet").chain(words.split_whitespace()).map(OsString::from))
@@ -140,6 +139,10 @@ fn every_wrong_line_is_one_line_with_a_cure() {
 
 #[test]
 fn help_fits_one_screen() {
+    for line in ["serve --help", "respond -h", "demo --help"] {
+        let Err(Refusal::Text(help)) = read(line) else { panic!("{line} is no help") };
+        assert!(help.lines().count() <= 24 && help.ends_with('\n'), "{help}");
+    }
     for line in ["--help", "-h"] {
         let Err(Refusal::Text(help)) = read(line) else { panic!("{line} is no help") };
         assert!(help.lines().count() <= 24, "{} lines:\n{help}", help.lines().count());
@@ -148,12 +151,20 @@ fn help_fits_one_screen() {
             assert!(help.contains(word), "{word} is missing:\n{help}");
         }
     }
+    let Err(Refusal::Text(all)) = read("--help-all") else { panic!("no help") };
+    for word in ["--access-log", "--header", "--status", "<DIR>", "io_uring where it works"] {
+        assert!(all.contains(word), "{word} is missing:\n{all}");
+    }
     let Err(Refusal::Text(version)) = read("--version") else { panic!("no version") };
     assert_eq!(version, concat!("shardlet ", env!("CARGO_PKG_VERSION"), "\n"));
 }
 
 #[test]
 fn bench_takes_what_follows() {
+    for (line, count) in [("bench", 0), ("bench --help", 1)] {
+        let command = read(line).unwrap().command;
+        assert!(matches!(command, Command::Bench { args } if args.len() == count), "{line}");
+    }
     let Command::Bench { args } = read("bench http://127.0.0.1:1/ --rate 5 --help").unwrap().command else {
         panic!("not bench")
     };
