@@ -66,7 +66,13 @@ pub fn parse_resumable(
             return Ok(parsed);
         }
     }
-    if scan.find_end(bytes, limits)?.is_none() {
+    let line_was_complete = scan.line_is_complete();
+    let end = scan.find_end(bytes, limits)?;
+    if !line_was_complete && scan.line_is_complete() {
+        // Once: a line that can never be accepted is refused before its fields have come.
+        parse_request_line(bytes, scan.head_start(), index, limits)?;
+    }
+    if end.is_none() {
         return Ok(Parsed::Partial);
     }
     *scan = HeadScan::new();

@@ -42,6 +42,19 @@ impl HeadScan {
         self.position == 0
     }
 
+    /// Whether the request line and its CRLF were seen.
+    pub(super) const fn line_is_complete(&self) -> bool {
+        !matches!(
+            self.place,
+            Place::Start | Place::LeadingLineFeed | Place::Method | Place::Line | Place::LineFeed
+        )
+    }
+
+    /// Where the request line begins: behind an empty line, if there was one.
+    pub(super) const fn head_start(&self) -> usize {
+        self.head_start
+    }
+
     /// Looks at the bytes that were not seen before. `bytes` is the buffer of the call before, grown. Returns the
     /// offset behind the head once its end is there.
     ///
