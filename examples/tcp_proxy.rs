@@ -41,7 +41,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let shards = Shards::builder().shards(1).name("proxy").start(move |shard| {
         let (binding, upstream) = (binding.clone(), upstream.clone());
         async move {
-            let listener = binding.listen(&shard, Rc::new(Proxy { upstream })).expect("one shard was counted");
+            let listener =
+                binding.listen(&shard, Rc::new(Proxy { upstream })).expect("one shard was counted");
             shard.stopped().await;
             drop(listener);
         }

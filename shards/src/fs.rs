@@ -2,7 +2,7 @@
 //!
 //! A [`Root`] holds a directory open. Names are resolved from it by `openat2(2)` with `RESOLVE_BENEATH`, so the
 //! kernel keeps the promise while names, links and mounts change under it; no check of strings is trusted.
-//! Where `openat2` is missing, [`walk`] opens one component after the other and follows no link at all.
+//! Where `openat2` is missing, `walk` opens one component after the other and follows no link at all.
 //!
 //! Every call here is a system call that returns at once (`try_*`) or one that may wait for a disk (`*_blocking`,
 //! for the offload pool). Waiting, buffers and the ring are the caller's. It never writes, creates or removes.

@@ -34,7 +34,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// All kinds, in the order of [`Recorder::errors`].
+    /// All kinds, in the order of `errors`.
     pub const ALL: [Self; 9] = [
         Self::Connect,
         Self::Timeout,

@@ -151,7 +151,7 @@ impl Driver {
         if let Driver::Gone = self {
             return;
         }
-        each!(self, driver => driver.cancel(key))
+        each!(self, driver => driver.cancel(key));
     }
 
     /// Takes the owner away and asks that the operation end.
@@ -159,7 +159,7 @@ impl Driver {
         if let Driver::Gone = self {
             return;
         }
-        each!(self, driver => driver.orphan(key))
+        each!(self, driver => driver.orphan(key));
     }
 
     /// One turn: submits everything, waits as told unless completions are already there, reaps.
@@ -202,7 +202,7 @@ impl Driver {
 
     /// Closes. No operation on it may be in flight.
     pub(crate) fn close(&mut self, fd: Descriptor) {
-        each!(self, driver => driver.close(fd))
+        each!(self, driver => driver.close(fd));
     }
 
     /// shutdown(2), at once.

@@ -176,7 +176,7 @@ fn entries_are_capped_and_keep_their_kind() {
 #[test]
 fn an_unreadable_file_is_denied() {
     let (_outer, www) = tree();
-    fs::set_permissions(www.join("file"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(www.join("file"), fs::Permissions::from_mode(0o0)).unwrap();
     if fs::read(www.join("file")).is_ok() {
         // Root reads everything: nothing to see here.
         return;

@@ -1,7 +1,7 @@
 //! Fields set by the operator for files whose name matches a pattern: `Cache-Control`, CORS, security fields.
 //!
 //! Patterns are matched by a bit set in one pass, so no pattern and no name costs more than its length.
-//! Neighbours: [`super::plan`] applies the rules to answers that carry a file.
+//! Neighbours: [`mod@super::plan`] applies the rules to answers that carry a file.
 
 use http::{HeaderName, HeaderValue};
 use std::fmt;

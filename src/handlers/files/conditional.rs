@@ -1,6 +1,6 @@
 //! Preconditions in the order of RFC 9110 §13.2.2, and `If-Range`.
 //!
-//! Neighbours: [`super::etag`] compares tags, [`super::plan`] makes an answer of the verdict. For GET and HEAD
+//! Neighbours: [`super::etag`] compares tags, [`mod@super::plan`] makes an answer of the verdict. For GET and HEAD
 //! alone: the file handler has no other method that selects a representation.
 
 use super::{

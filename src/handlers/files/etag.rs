@@ -1,6 +1,6 @@
 //! Entity tags: made from what the file system says, compared as RFC 9110 §8.8.3 asks.
 //!
-//! Neighbours: [`super::conditional`] asks for comparisons, [`super::plan`] sends the tag. No content is hashed.
+//! Neighbours: [`super::conditional`] asks for comparisons, [`mod@super::plan`] sends the tag. No content is hashed.
 
 use super::{fields::Lines, plan::FileFacts};
 use std::fmt;

@@ -1,6 +1,6 @@
 //! The media type of a file by its name, and whether compression gains anything.
 //!
-//! Content is never looked at, and clients are told not to either (`nosniff`, set by [`super::plan`]).
+//! Content is never looked at, and clients are told not to either (`nosniff`, set by [`mod@super::plan`]).
 
 use std::borrow::Cow;
 

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`path`] | which name beneath the root does this request path mean, if any? |
 //! | [`lookup`] | what is opened next: index, sidecar, fallback, error page? |
-//! | [`plan`] | what is the answer to this request, given what was found? |
+//! | [`mod@plan`] | what is the answer to this request, given what was found? |
 //! | [`conditional`], [`etag`] | does the client have it already; may the request go on? |
 //! | [`range`], [`multipart`] | which parts are wanted, and how are they framed? |
 //! | [`negotiate`], [`mime`], [`fields`] | which coding and form does the client prefer? |

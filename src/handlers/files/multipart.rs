@@ -1,6 +1,6 @@
 //! `multipart/byteranges` (RFC 9110 §14.6, framing of RFC 2046 §5.1): the octets around the parts.
 //!
-//! Neighbours: [`super::range`] chose the parts, [`super::plan`] sends them. The length is known before the first
+//! Neighbours: [`super::range`] chose the parts, [`mod@super::plan`] sends them. The length is known before the first
 //! octet leaves; file content is never touched here.
 
 use super::{plan::Piece, range::ByteRange};

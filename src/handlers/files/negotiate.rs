@@ -1,6 +1,6 @@
 //! Proactive negotiation: `Accept-Encoding` for codings, `Accept` for the forms that we make ourselves.
 //!
-//! Neighbours: [`super::lookup`] opens sidecars in the order given here, [`super::plan`] says `Vary`.
+//! Neighbours: [`super::lookup`] opens sidecars in the order given here, [`mod@super::plan`] says `Vary`.
 
 use super::fields::{Lines, weighted};
 

@@ -27,7 +27,7 @@ pub struct SimFaults {
     pub duplicate_completion: f64,
     /// A completion overtakes those of other operations.
     pub reorder: f64,
-    /// A wait for a deadline ends late, see [`super::SimNet::wake_delay`].
+    /// A wait for a deadline ends late, see `SimNet::wake_delay`.
     pub late_wake: f64,
     /// Least time a segment is on its way.
     pub latency_min: Duration,
