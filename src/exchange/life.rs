@@ -284,7 +284,7 @@ impl Due {
 }
 
 /// The whole state of an exchange's life: small, and a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     pub(crate) phase: Phase,
     pub(crate) input: Side,

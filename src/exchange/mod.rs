@@ -3,6 +3,48 @@
 //! An **exchange** is one request and its response. Whatever runs for it, handler, listener, task from another
 //! thread, timeout, runs on the shard that owns it, one at a time (`state.rs` decides, `table.rs` and `run.rs` act).
 //! Nothing here knows a socket, a clock or a router: the connection drives an exchange through `table.rs`.
+//!
+//! The phases, and what leads from one to the next. A test compares this drawing with the machine of `state.rs`;
+//! "returned" is a callback that asked for nothing, "complete" one that called `complete()`, and so on. Where a
+//! phase seems to be left out (`Parked → Ended`), its part was over at once: the client had gone.
+//!
+//! ```text
+//! Vacant     → Deciding   started
+//! Vacant     → Handling   started
+//! Deciding   → Handling   redispatch, service
+//! Deciding   → Failing    client gone, failed, failure, returned, timer
+//! Deciding   → Finishing  complete
+//! Deciding   → Ended      abort
+//! Handling   → Parked     extend, returned, start_async
+//! Handling   → Failing    client gone, failed, failure, returned, timer
+//! Handling   → Responding complete, returned
+//! Handling   → Finishing  complete, returned
+//! Handling   → Ended      abort, complete, returned
+//! Parked     → Handling   redispatch
+//! Parked     → Failing    client gone, failed, failure, returned, timer
+//! Parked     → Responding complete
+//! Parked     → Finishing  complete
+//! Parked     → Ended      abort, complete
+//! Failing    → Handling   redispatch
+//! Failing    → Parked     extend
+//! Failing    → Finishing  complete, returned
+//! Failing    → Ended      abort, complete, failed, returned
+//! Responding → Failing    client gone, failed, failure, returned, timer
+//! Responding → Finishing  complete
+//! Responding → Ended      abort, complete
+//! Finishing  → Ended      client gone, data ended, failure, output finished, returned
+//! Ended      → Vacant     returned
+//! ```
+//!
+//! | file | job |
+//! |---|---|
+//! | `life`, `state` | the words of the life cycle, and the machine |
+//! | `core`, `exchange`, `request`, `response` | one exchange, and what a callback holds of it |
+//! | `input`, `output`, `text` | bodies: bounded queues, readiness, slow clients, text across chunks |
+//! | `listeners`, `run` | what an application is told, and how |
+//! | `async_context`, `executor`, `cancel`, `shared`, `registry` | what other threads hold, and how it finds the shard |
+//! | `asynchronous`, `handoff` | handlers that await |
+//! | `table`, `events`, `counters` | all exchanges of a shard, the seam to the connection, the figures |
 
 mod async_context;
 mod asynchronous;

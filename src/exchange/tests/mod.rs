@@ -1,7 +1,9 @@
 //! A container of paper for the exchanges: scripted handlers, a wire that is a vector, simulated time.
 
 mod grid;
+mod random;
 mod rules;
+mod transitions;
 
 use super::{
     Callback, DispatchType, Exchange, Exchanges, LifeCycleCounters, Outcome, Parcel, Post, Refusal,
