@@ -260,6 +260,7 @@ pub struct Cycle {
     continues: Continue,
     discarded: u64,
     peer_finished: bool,
+    held: bool,
     requests_max: u32,
     pipelined_max: u16,
     drain_bytes_max: u64,
@@ -277,6 +278,7 @@ impl Cycle {
             continues: Continue::Settled,
             discarded: 0,
             peer_finished: false,
+            held: false,
             requests_max: limits.requests_per_connection_max,
             pipelined_max: limits.pipelined_requests_max,
             drain_bytes_max: limits.drain_bytes_max,
@@ -306,7 +308,17 @@ impl Cycle {
     /// wait in its own socket.
     #[inline]
     pub fn may_take_request(&self) -> bool {
-        matches!(self.phase, Phase::Idle | Phase::Head) && self.in_flight() < u32::from(self.pipelined_max)
+        matches!(self.phase, Phase::Idle | Phase::Head)
+            && !self.held
+            && self.in_flight() < u32::from(self.pipelined_max)
+    }
+
+    /// Holds the bytes behind the newest request unparsed while its handler decides about an Upgrade (H8): they belong
+    /// to the new protocol after a 101 (RFC 9110 §7.8), and are requests again once `hold_next(false)` says so.
+    pub fn hold_next(&mut self, held: bool) -> Actions {
+        let released = self.held && !held;
+        self.held = held;
+        if released && self.may_take_request() { Actions::READ_NEXT } else { Actions::NONE }
     }
 
     /// The first byte of a head came.

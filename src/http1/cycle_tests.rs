@@ -230,3 +230,15 @@ fn lingering_is_bounded_by_bytes_and_by_time() {
         assert_eq!((actions, cycle.phase()), (Actions::CLOSE, Phase::Closed));
     }
 }
+
+/// H8: bytes behind an Upgrade are not parsed before the answer; a refused upgrade makes them requests again.
+#[test]
+fn bytes_behind_an_upgrade_are_held() {
+    let mut cycle = cycle();
+    let _ = cycle.request_taken(plain());
+    assert!(cycle.hold_next(true).is_empty() && !cycle.may_take_request());
+    let _ = cycle.answer_ended(true);
+    assert!(!cycle.may_take_request());
+    assert_eq!(cycle.hold_next(false), Actions::READ_NEXT);
+    assert!(cycle.may_take_request());
+}

@@ -61,12 +61,7 @@ impl FramingScan {
     pub(super) fn field(&mut self, name: &[u8], value: &[u8], span: Span) -> Result<(), Reject> {
         match name.len() {
             2 if name.eq_ignore_ascii_case(b"te") => self.te(value),
-            4 if name.eq_ignore_ascii_case(b"host") => {
-                // RFC 9112 §3.2: more than one Host line is 400.
-                if self.host.replace(span).is_some() {
-                    return Err(Reject::HostRepeated);
-                }
-            }
+            4 if name.eq_ignore_ascii_case(b"host") => return self.host(span),
             6 if name.eq_ignore_ascii_case(b"expect") => self.expect(value),
             7 if name.eq_ignore_ascii_case(b"upgrade") => self.upgrade = Some(span),
             10 if name.eq_ignore_ascii_case(b"connection") => self.connection(value),
@@ -75,6 +70,12 @@ impl FramingScan {
             _ => {}
         }
         Ok(())
+    }
+
+    /// RFC 9112 §3.2: more than one Host line is 400.
+    #[inline]
+    fn host(&mut self, span: Span) -> Result<(), Reject> {
+        if self.host.replace(span).is_some() { Err(Reject::HostRepeated) } else { Ok(()) }
     }
 
     /// RFC 9112 §6.3: a list or a second line would be allowed if all values agreed; it is never needed, so refused.
