@@ -67,6 +67,8 @@ pub(crate) struct Core {
     /// The stream of the connection that this exchange belongs to; opaque here (D11).
     pub(crate) owner: Cell<u64>,
     pub(crate) cycle: Cell<u32>,
+    /// When it began, on the shard's clock.
+    pub(crate) began: Cell<Duration>,
     state: Cell<State>,
     pub(crate) intents: Cell<Intents>,
     pub(crate) actions: RefCell<VecDeque<Action>>,
@@ -95,6 +97,7 @@ impl Core {
             key: Cell::new(Key::NONE),
             owner: Cell::new(0),
             cycle: Cell::new(0),
+            began: Cell::new(Duration::ZERO),
             state: Cell::new(State::VACANT),
             intents: Cell::default(),
             actions: RefCell::default(),
@@ -118,6 +121,7 @@ impl Core {
         self.key.set(key);
         self.owner.set(owner);
         self.cycle.set(0);
+        self.began.set(self.hub.now.get());
         self.state.set(State::VACANT);
         self.intents.set(Intents::default());
         self.response.borrow_mut().reset();

@@ -26,6 +26,23 @@ use std::{
 /// A request and its response, in the hand of a callback: `!Send`, not `Clone`, lent as `&mut Exchange`.
 ///
 /// What ends a cycle (`complete`, `redispatch`, `service`) takes effect when the callback returns (L-7).
+///
+/// It cannot leave its shard (L-2); other threads use an [`AsyncContext`]:
+///
+/// ```compile_fail,E0277
+/// fn handler(x: &mut shardlet::exchange::Exchange) {
+///     std::thread::scope(|scope| {
+///         scope.spawn(|| x.complete());
+///     });
+/// }
+/// ```
+///
+/// ```
+/// fn handler(x: &mut shardlet::exchange::Exchange) {
+///     let executor = x.start_async().executor();
+///     std::thread::spawn(move || executor.execute(|x: &mut shardlet::exchange::Exchange| x.complete()));
+/// }
+/// ```
 pub struct Exchange {
     pub(crate) head: HeadHolder,
     pub(crate) core: Rc<Core>,
@@ -255,6 +272,12 @@ impl Exchange {
     /// Runs exactly once, after the terminal transition.
     pub fn on_complete<O: Outcome>(&mut self, hook: impl FnOnce(&mut Exchange, EndReason) -> O + 'static) {
         self.listen(|l| l.on_complete = Some(Box::new(move |x, reason| hook(x, reason).into_result())));
+    }
+
+    /// A hook of the router's own, behind the application's `on_complete` and beside others.
+    #[allow(dead_code, reason = "permits and coordinators of the router use it")]
+    pub(crate) fn at_end<O: Outcome>(&mut self, hook: impl FnOnce(&mut Exchange, EndReason) -> O + 'static) {
+        self.listen(|l| l.end_hooks.push(Box::new(move |x, reason| hook(x, reason).into_result())));
     }
 
     /// Sets the read listener. It is called at once if there is something to read.

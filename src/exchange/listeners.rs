@@ -52,7 +52,6 @@ where
     }
 }
 
-pub(crate) type Hook = Box<dyn FnOnce(&mut Exchange) -> Result<(), Error>>;
 pub(crate) type TimeoutHook = Box<dyn FnMut(&mut Exchange) -> Result<(), Error>>;
 pub(crate) type ErrorHook = Box<dyn FnOnce(&mut Exchange, EndReason) -> Result<(), Error>>;
 pub(crate) type CompleteHook = Box<dyn FnOnce(&mut Exchange, EndReason) -> Result<(), Error>>;
@@ -63,8 +62,17 @@ pub(crate) struct Listeners {
     pub(crate) on_timeout: Option<TimeoutHook>,
     pub(crate) on_error: Option<ErrorHook>,
     pub(crate) on_complete: Option<CompleteHook>,
+    /// The router's own: permits and the like. They run behind `on_complete`, whatever that does.
+    pub(crate) end_hooks: Vec<CompleteHook>,
     pub(crate) read: Option<Box<dyn ReadListener>>,
     pub(crate) write: Option<Box<dyn WriteListener>>,
+}
+
+impl Listeners {
+    /// Whether somebody is told after the end is decided.
+    pub(crate) fn wants_the_end(&self) -> bool {
+        self.on_complete.is_some() || self.on_error.is_some() || !self.end_hooks.is_empty()
+    }
 }
 
 impl fmt::Debug for Listeners {

@@ -59,6 +59,7 @@ mod handoff;
 mod input;
 mod life;
 mod listeners;
+mod live;
 mod output;
 mod registry;
 mod request;
@@ -69,6 +70,7 @@ mod state;
 mod table;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub use async_context::{AsyncContext, Parcel};
 pub use asynchronous::asynchronous;
@@ -80,10 +82,12 @@ pub use handoff::{Handoff, HandoffSender, handoff};
 pub use input::Read;
 pub use life::{Callback, DispatchType, Wait};
 pub use listeners::{ReadListener, WriteListener};
+pub use live::LiveExchange;
 pub use output::{ByteCounts, Chunk, SlowClient, WaterMarks};
 pub use request::Request;
 pub use response::Response;
 pub use table::{ExchangeId, Exchanges, Post, Refusal, TableOptions, WorkerJob, Workers};
+pub use text::Utf8Decoder;
 
 use crate::error::{Error, Result};
 

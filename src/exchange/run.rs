@@ -35,10 +35,7 @@ impl Exchanges {
                 let hook = core.if_rare(|rare| rare.listeners.on_error.take());
                 self.run_hook(core, hook.map(|hook| move |x: &mut Exchange| hook(x, reason)));
             }
-            Callback::Complete => {
-                let hook = core.if_rare(|rare| rare.listeners.on_complete.take());
-                self.run_hook(core, hook.map(|hook| move |x: &mut Exchange| hook(x, reason)));
-            }
+            Callback::Complete => self.run_complete(core, reason),
         }
     }
 
@@ -50,6 +47,29 @@ impl Exchanges {
             }
             None => nothing_to_run(core),
         }
+    }
+
+    /// L-10: exactly once, and the router's hooks behind the application's even if that one panics.
+    fn run_complete(&self, core: &Rc<Core>, reason: EndReason) {
+        let hooks = core.if_rare(|rare| {
+            let listeners = &mut rare.listeners;
+            Some((listeners.on_complete.take(), std::mem::take(&mut listeners.end_hooks)))
+        });
+        let Some((own, end_hooks)) = hooks else { return nothing_to_run(core) };
+        if own.is_none() && end_hooks.is_empty() {
+            return nothing_to_run(core);
+        }
+        self.run_fenced(core, owned_head(core), |x| {
+            let result = own.map(|hook| catch_unwind(AssertUnwindSafe(|| hook(x, reason))));
+            for hook in end_hooks {
+                hook(x, reason)?;
+            }
+            match result {
+                None => Ok(()),
+                Some(Ok(result)) => result,
+                Some(Err(panic)) => std::panic::resume_unwind(panic),
+            }
+        });
     }
 
     fn run_timeout(&self, core: &Rc<Core>) {
@@ -259,6 +279,8 @@ impl Exchanges {
         let reason = core.state().reason.unwrap_or(EndReason::Aborted);
         if let Some(context) = core.if_rare(|rare| rare.context.clone()) {
             quietly(self, || context.shared.end(reason));
+            let rejected = u64::from(context.shared.take_rejected());
+            self.hub.counters.update(|c| c.executor_rejected += rejected);
         }
     }
 

@@ -436,11 +436,9 @@ fn needs_snapshot(core: &Core) -> bool {
     }
     match core.state().phase {
         Phase::Deciding | Phase::Handling | Phase::Parked | Phase::Failing | Phase::Responding => true,
-        Phase::Finishing | Phase::Ended => core
-            .if_rare(|rare| {
-                (rare.listeners.on_complete.is_some() || rare.listeners.on_error.is_some()).then_some(())
-            })
-            .is_some(),
+        Phase::Finishing | Phase::Ended => {
+            core.if_rare(|rare| rare.listeners.wants_the_end().then_some(())).is_some()
+        }
         Phase::Vacant => false,
     }
 }
