@@ -206,6 +206,9 @@ impl AsyncContext {
         if !self.core.post.is_current() {
             return Err(Error::Misuse("with() runs on the exchange's own shard; elsewhere use execute()"));
         }
+        if self.core.shared.queued() > 0 {
+            return Err(Error::Misuse("with() runs with nothing queued before it; use dispatch()"));
+        }
         let slot = Rc::new(Cell::new(None));
         let result = slot.clone();
         let work = Work::Local(Box::new(move |x| {

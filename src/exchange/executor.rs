@@ -122,7 +122,9 @@ where
     F: FnOnce(&mut Exchange) -> O + Send + 'static,
     O: Outcome,
 {
+    // Nothing may be queued before it, here or on its way (L-3).
     let here = context.core.post.is_current()
+        && context.core.shared.queued() == 0
         && registry::with(context.core.table_id, |exchanges| exchanges.may_run_now(context.core.id.key))
             == Some(true);
     if !here {
