@@ -7,3 +7,4 @@ pub mod http1;
 pub mod limits;
 pub mod load;
 pub mod metrics;
+pub mod workers;
