@@ -100,11 +100,14 @@ pub(crate) struct Queued {
     pub(crate) work: Work,
 }
 
+/// A task that never leaves the shard.
+pub(crate) type LocalTask = Box<dyn FnOnce(&mut Exchange) -> Result<()>>;
+
 pub(crate) enum Work {
     /// From another thread or another exchange: holds a place in the bounded queue.
     Sent(Box<dyn Job>, Arc<ContextCore>),
     /// From `with`, on the shard.
-    Local(Box<dyn FnOnce(&mut Exchange) -> Result<()>>),
+    Local(LocalTask),
 }
 
 /// Something on its way to a shard. Open it there; dropping it drops what is inside.

@@ -92,6 +92,15 @@ impl Exchanges {
         }
     }
 
+    /// The whole answer was taken at once: head, `count` body bytes, end. The way of small answers.
+    pub(crate) fn output_taken_whole(&self, key: Key, count: u64) {
+        if let Some(core) = self.core(key) {
+            core.output.borrow_mut().note_accepted(count);
+            core.feed(Event::HeadCommitted);
+            core.feed(Event::OutputFinished);
+        }
+    }
+
     /// The peer has body bytes, as the kernel knows.
     pub(crate) fn acknowledged(&self, key: Key, count: u64) {
         if let Some(core) = self.core(key) {

@@ -262,6 +262,8 @@ impl Due {
     pub(crate) const ERROR: Due = Due(1 << 8);
     pub(crate) const ERROR_DISPATCH: Due = Due(1 << 9);
     pub(crate) const COMPLETE: Due = Due(1 << 10);
+    /// What may wait for another day while a failure is being answered.
+    pub(crate) const WAITING: Due = Due(1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6);
 
     pub(super) fn add(&mut self, other: Due) {
         self.0 |= other.0;

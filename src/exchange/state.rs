@@ -78,9 +78,9 @@ fn start(s: &mut State, coordinated: bool, has_body: bool) {
 fn owe(s: &mut State, due: Due) {
     match s.phase {
         Phase::Deciding | Phase::Handling | Phase::Parked | Phase::Responding => s.due.add(due),
-        // Tasks wait: the application may yet extend its timeout. If it does not they are refused.
-        Phase::Failing if due == Due::TASK => s.due.add(due),
-        Phase::Vacant | Phase::Failing | Phase::Finishing | Phase::Ended => {}
+        // They wait: the application may yet extend its timeout. If it does not they are dropped.
+        Phase::Failing => s.due.add(due),
+        Phase::Vacant | Phase::Finishing | Phase::Ended => {}
     }
 }
 
@@ -125,7 +125,7 @@ fn begin_failing(s: &mut State, reason: EndReason, listener: Due) {
     s.phase = Phase::Failing;
     s.reason = Some(reason);
     s.notified = false;
-    s.due.keep_only(Due::TASK);
+    s.due.keep_only(Due::WAITING);
     s.due.add(listener);
     s.due.add(Due::ERROR);
 }
@@ -134,9 +134,6 @@ fn callback_returned(s: &mut State, actions: &mut Actions, outcome: Outcome, int
     let Some(callback) = s.running.take() else { return };
     if intents.send_continue && s.phase != Phase::Ended {
         actions.push(Action::SendContinue);
-    }
-    if intents.flush && !s.client_gone {
-        actions.push(Action::Flush);
     }
     match outcome {
         Outcome::Returned => {}
@@ -155,7 +152,11 @@ fn callback_returned(s: &mut State, actions: &mut Actions, outcome: Outcome, int
         s.due.take(Due::TIMEOUT);
         actions.push(Action::ArmTimer);
     }
-    apply_intents(s, actions, callback, Answer { intents, extended });
+    apply_intents(s, actions, callback, &Answer { intents, extended });
+    // The end of the response takes everything with it, and knows its length.
+    if intents.flush && !s.client_gone && !matches!(s.phase, Phase::Finishing | Phase::Ended) {
+        actions.push(Action::Flush);
+    }
 }
 
 struct Answer {
@@ -164,8 +165,8 @@ struct Answer {
 }
 
 /// A callback that returned well: what it asked for, or what its silence means.
-fn apply_intents(s: &mut State, actions: &mut Actions, callback: Callback, answer: Answer) {
-    let Answer { intents, extended } = answer;
+fn apply_intents(s: &mut State, actions: &mut Actions, callback: Callback, answer: &Answer) {
+    let intents = answer.intents;
     match s.phase {
         Phase::Vacant => {}
         Phase::Ended | Phase::Finishing => {}
@@ -204,14 +205,14 @@ fn apply_intents(s: &mut State, actions: &mut Actions, callback: Callback, answe
                 finish(s, actions);
             }
         }
-        Phase::Failing => failure_answered(s, actions, callback, Answer { intents, extended }),
+        Phase::Failing => failure_answered(s, actions, callback, answer),
     }
 }
 
 /// A callback ended while a failure is under way: it may be the one that was told, or one that was running
 /// when the failure came.
-fn failure_answered(s: &mut State, actions: &mut Actions, callback: Callback, answer: Answer) {
-    let Answer { intents, extended } = answer;
+fn failure_answered(s: &mut State, actions: &mut Actions, callback: Callback, answer: &Answer) {
+    let &Answer { intents, extended } = answer;
     if intents.complete {
         // A failed transport under a completed answer: `on_error` is still owed (L-10), no answer is possible.
         if s.client_gone && !s.notified {
@@ -281,7 +282,7 @@ fn listener_error_of(callback: Callback) -> Due {
 fn respond(s: &mut State, actions: &mut Actions) {
     if s.coordinated {
         s.phase = Phase::Responding;
-        s.due.keep_only(Due::TASK);
+        s.due.keep_only(Due::WAITING);
         s.due.add(Due::START);
     } else {
         finish(s, actions);

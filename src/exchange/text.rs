@@ -70,9 +70,8 @@ mod tests {
         for first in 0..=whole.len() {
             for second in first..=whole.len() {
                 let (mut decoder, mut text) = (Utf8Decoder::new(), String::new());
-                for part in [&whole[..0].as_bytes()[..], &whole.as_bytes()[..first]] {
-                    decoder.decode(part, &mut text).unwrap();
-                }
+                decoder.decode(b"", &mut text).unwrap();
+                decoder.decode(&whole.as_bytes()[..first], &mut text).unwrap();
                 decoder.decode(&whole.as_bytes()[first..second], &mut text).unwrap();
                 decoder.decode(&whole.as_bytes()[second..], &mut text).unwrap();
                 decoder.finish().unwrap();

@@ -25,7 +25,8 @@ fn a_synchronous_request_is_one_callback_and_leaves_nothing() {
     let key = world.get(|x| {
         assert_eq!(x.request().path(), "/answer");
         x.response().set_content_type("text/plain")?;
-        write!(x, "Hello, {}", "World")
+        let name = "World";
+        write!(x, "Hello, {name}")
     });
     assert_eq!(world.body(key), "Hello, World");
     assert_eq!((world.counters().callbacks, world.ended(EndReason::Completed)), (1, 1));
@@ -518,6 +519,45 @@ fn an_asynchronous_handler_sleeps_reads_and_hands_off() {
     world.event(key, |e| e.input_ended(key));
     assert_eq!(world.body(key), "body tail");
     world.assert_at_rest("await");
+}
+
+#[test]
+fn l_12_a_wake_up_during_on_timeout_is_not_lost_when_the_timeout_is_extended() {
+    let world = World::new();
+    let place = Rc::new(RefCell::new(None));
+    let keep = place.clone();
+    let handler = asynchronous(async move |x: &mut Exchange| {
+        let (sender, receiver) = handoff::<u32>();
+        *keep.borrow_mut() = Some(sender);
+        let keep = keep.clone();
+        x.set_timeout(milliseconds(1));
+        x.on_timeout(move |x| {
+            keep.borrow_mut().take().unwrap().send(42).unwrap();
+            x.extend(milliseconds(1000));
+        });
+        let number = receiver.await.unwrap();
+        write!(x, "{number}")
+    });
+    let key = world.get(handler);
+    world.advance(1);
+    world.turn();
+    world.turn();
+    assert_eq!(world.body(key), "42");
+    world.assert_at_rest("extended");
+}
+
+#[test]
+fn a_flush_right_before_the_end_is_part_of_the_end() {
+    let world = World::new();
+    let key = world.begin(Begin::default(), |x, _| write!(x, "whole").and_then(|()| x.flush()));
+    let exchanges = &world.exchanges;
+    assert_eq!(exchanges.next_action(key), Some(Next::Run(Callback::Handler(DispatchType::Request))));
+    exchanges.enter(key, head(), |x| write!(x, "whole").and_then(|()| x.flush()));
+    assert_eq!(exchanges.next_action(key), Some(Next::FinishResponse), "the length is known");
+    exchanges.with_output(key, |_, output| output.take_into(&mut Vec::new(), 100));
+    exchanges.output_taken_whole(key, 5);
+    assert_eq!(exchanges.next_action(key), Some(Next::Released));
+    assert_eq!(exchanges.next_action(key), None);
 }
 
 /// Fault 17.

@@ -10,7 +10,8 @@ use crate::{
 };
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
-/// All events with a name for the drawing; reasons by one of each kind.
+/// The events with a name for the drawing: reasons by one of each kind, and `data` for all waiting callbacks that
+/// are told of a readiness (they are treated alike).
 fn events(state: State) -> Vec<(&'static str, Event)> {
     let mut events = vec![
         ("task", Event::TaskArrived),
@@ -18,14 +19,10 @@ fn events(state: State) -> Vec<(&'static str, Event)> {
         ("timer", Event::TimerFired),
         ("data", Event::InputArrived),
         ("data ended", Event::InputEnded),
-        ("data read", Event::InputConsumed),
         ("failure", Event::InputFailed(EndReason::ProtocolError)),
-        ("blocked", Event::OutputBlocked),
-        ("drained", Event::OutputDrained),
         ("committed", Event::HeadCommitted),
         ("output finished", Event::OutputFinished),
         ("client gone", Event::OutputFailed(EndReason::WriteTimeout)),
-        ("client gone", Event::PeerReset),
         ("failure", Event::ShutdownForced(EndReason::Shutdown)),
     ];
     if state.phase == Phase::Vacant {
