@@ -10,13 +10,14 @@ use crate::{
     offload::OffloadPool,
     shard::{Budgets, Parts, Shard},
     sync::Arc,
-    tasks::JoinError,
+    tasks::{JoinError, panic_message},
     watchdog::Watchdog,
 };
 use std::{
     cell::Cell,
     fmt,
     future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     rc::Rc,
     sync::mpsc,
@@ -64,9 +65,9 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// How many shards. Default: the cores this process may use, cut to its CPU quota.
+    /// How many shards, 1 to 65,535. Default: the cores this process may use, cut to its CPU quota.
     pub fn shards(mut self, count: usize) -> Self {
-        self.shards = count.max(1);
+        self.shards = count.clamp(1, usize::from(u16::MAX));
         self
     }
 
@@ -123,7 +124,7 @@ impl Builder {
     }
 
     /// Starts the shards. `root` runs once on every shard's thread and makes the future that is the shard's life:
-    /// when it ends, the shard ends.
+    /// when it ends, the shard ends. No root runs before all shards have been set up: if one cannot be, none begins.
     ///
     /// # Errors
     /// [`Error::DriverUnavailable`] when the wanted driver cannot work here; [`Error::Kernel`] when a thread, a
@@ -145,19 +146,53 @@ impl Builder {
         };
         let root = Arc::new(root);
         let mut shards = Shards { handles: Vec::new(), threads: Vec::new(), report, _watchdog: None };
-        let (ready, started) = mpsc::channel();
+        let mut begin = Vec::new();
         for index in 0..self.shards {
-            let seed = self.seed(index, &shards.report, clock, offload.clone())?;
-            shards.handles.push(seed.handle.clone());
-            let (root, ready) = (root.clone(), ready.clone());
-            let thread = thread::Builder::new().name(format!("{}-{index}", self.name));
-            let thread = thread.spawn(move || seed.run(&*root, &ready));
-            shards.threads.push(thread.map_err(|source| Error::kernel("start a shard's thread", source))?);
+            match self.start_one(index, &shards.report, clock, offload.clone(), &root) {
+                Ok(started) => {
+                    shards.handles.push(started.handle);
+                    shards.threads.push(started.thread);
+                    begin.push((started.ready, started.begin));
+                }
+                Err(error) => return Err(shards.give_up(begin, error)),
+            }
         }
-        drop(ready);
-        shards.await_start(&started)?;
+        for (ready, _) in &begin {
+            // A thread that went without an answer has panicked, which is a defect of this crate.
+            let answer = ready.recv().unwrap_or(Err(Error::Stopping));
+            if let Err(error) = answer {
+                return Err(shards.give_up(begin, error));
+            }
+        }
+        for (_, begin) in begin {
+            // A thread that waits for this is there.
+            let _ = begin.send(());
+        }
         shards._watchdog = Some(Watchdog::start(shards.handles.clone(), clock));
         Ok(shards)
+    }
+
+    fn start_one<F, R>(
+        &self,
+        index: usize,
+        report: &ProbeReport,
+        clock: Start,
+        offload: Option<Arc<OffloadPool>>,
+        root: &Arc<F>,
+    ) -> Result<Started<R::Output>>
+    where
+        F: Fn(Shard) -> R + Send + Sync + 'static,
+        R: Future + 'static,
+        R::Output: Send + 'static,
+    {
+        let seed = self.seed(index, report, clock, offload)?;
+        let (handle, root) = (seed.handle.clone(), root.clone());
+        let (answer, ready) = mpsc::channel();
+        let (begin, may_begin) = mpsc::channel();
+        let thread = thread::Builder::new().name(format!("{}-{index}", self.name));
+        let thread = thread.spawn(move || seed.run(&*root, &answer, &may_begin));
+        let thread = thread.map_err(|source| Error::kernel("start a shard's thread", source))?;
+        Ok(Started { handle, thread, ready, begin })
     }
 
     fn seed(
@@ -188,6 +223,17 @@ impl Builder {
     }
 }
 
+/// A shard's thread that sets its shard up, says how that went, and waits for the word to begin.
+struct Started<T> {
+    handle: ShardHandle,
+    thread: thread::JoinHandle<ShardEnd<T>>,
+    ready: Ready,
+    begin: Begin,
+}
+
+type Ready = mpsc::Receiver<Result<()>>;
+type Begin = mpsc::Sender<()>;
+
 /// Everything a shard's thread starts with.
 struct Seed {
     handle: ShardHandle,
@@ -203,7 +249,12 @@ struct Seed {
 }
 
 impl Seed {
-    fn run<F, R>(self, root: &F, ready: &mpsc::Sender<Result<()>>) -> ShardEnd<R::Output>
+    fn run<F, R>(
+        self,
+        root: &F,
+        ready: &mpsc::Sender<Result<()>>,
+        may_begin: &mpsc::Receiver<()>,
+    ) -> ShardEnd<R::Output>
     where
         F: Fn(Shard) -> R,
         R: Future + 'static,
@@ -217,14 +268,17 @@ impl Seed {
         let shard = match self.build() {
             Ok(shard) => shard,
             Err(error) => {
-                // The starter waits for one answer per shard; it is there as long as this thread is being started.
+                // A starter that has given up on another shard does not listen any more.
                 let _ = ready.send(Err(error));
                 return ShardEnd { result: Err(ShardFailure::NotStarted), leaked: 0 };
             }
         };
         let _ = ready.send(Ok(()));
         shard.clone().entered(|| {
-            let result = live(&shard, root(shard.clone()));
+            let result = match may_begin.recv() {
+                Ok(()) => begin(&shard, root),
+                Err(mpsc::RecvError) => Err(ShardFailure::NotStarted),
+            };
             let leaked = shard.tear_down(tear_down);
             ShardEnd { result, leaked }
         })
@@ -240,6 +294,18 @@ impl Seed {
             budgets: self.budgets,
             offload: self.offload,
         }))
+    }
+}
+
+/// Makes the root future and runs it to its end.
+fn begin<F, R>(shard: &Shard, root: &F) -> std::result::Result<R::Output, ShardFailure>
+where
+    F: Fn(Shard) -> R,
+    R: Future + 'static,
+{
+    match catch_unwind(AssertUnwindSafe(|| root(shard.clone()))) {
+        Ok(root) => live(shard, root),
+        Err(panic) => Err(ShardFailure::Panicked(panic_message(&*panic))),
     }
 }
 
@@ -271,11 +337,11 @@ pub struct ShardEnd<T> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ShardFailure {
-    /// The root future panicked, with this text.
+    /// The root future, or the function that makes it, panicked with this text.
     Panicked(String),
     /// The driver failed.
     Kernel(Error),
-    /// The driver could not be made; [`Builder::start`] has reported why.
+    /// This shard or another one could not be set up; [`Builder::start`] has reported why.
     NotStarted,
 }
 
@@ -333,16 +399,11 @@ impl<T> Shards<T> {
         joined.collect()
     }
 
-    fn await_start(&mut self, started: &mpsc::Receiver<Result<()>>) -> Result<()> {
-        let answers: Vec<_> = started.iter().take(self.handles.len()).collect();
-        match answers.into_iter().find_map(Result::err) {
-            None => Ok(()),
-            Some(error) => {
-                self.stop();
-                // The ends carry nothing: no root ever ran to its end.
-                self.threads.drain(..).for_each(|thread| drop(thread.join()));
-                Err(error)
-            }
-        }
+    /// One shard could not be set up: the others end without having begun.
+    fn give_up(self, begin: Vec<(Ready, Begin)>, error: Error) -> Error {
+        drop(begin);
+        // The ends carry nothing: no root ever ran.
+        self.threads.into_iter().for_each(|thread| drop(thread.join()));
+        error
     }
 }

@@ -96,15 +96,20 @@ impl Future for ReadAt {
     type Output = (io::Result<usize>, Vec<u8>);
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let waker = context.waker().clone();
         let mut reads = self.shard.files().reads.borrow_mut();
         let read = reads.get_mut(self.read).expect("polled after it was ready");
         match read.outcome.take() {
             Some(outcome) => {
-                reads.remove(self.read);
+                let over = reads.remove(self.read);
+                drop(reads);
+                drop(over);
                 Poll::Ready(outcome)
             }
             None => {
-                read.waker = Some(context.waker().clone());
+                let before = read.waker.replace(waker);
+                drop(reads);
+                drop(before);
                 Poll::Pending
             }
         }
@@ -117,7 +122,9 @@ impl Drop for ReadAt {
         match reads.get_mut(self.read) {
             Some(read) if read.outcome.is_none() => read.abandoned = true,
             _ => {
-                reads.remove(self.read);
+                let over = reads.remove(self.read);
+                drop(reads);
+                drop(over);
                 return;
             }
         }

@@ -6,10 +6,12 @@ use crate::{
     shard::Shard,
     stats::Heartbeat,
     sync::{Arc, AtomicUsize, Ordering},
+    tasks::panic_message,
 };
 use std::{
     fmt,
     future::Future,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::Pin,
     sync::Mutex,
     task::{Context, Poll, Wake, Waker},
@@ -171,7 +173,8 @@ impl ShardHandle {
     }
 
     /// Runs `f` on the shard and resolves to what it gives. May be awaited anywhere: on a shard, on another
-    /// runtime, or with a blocking executor.
+    /// runtime, or with a blocking executor. The result may be `Full` or `Stopping` as with
+    /// [`ShardHandle::execute`], or [`Error::Panicked`] if `f` panicked.
     pub fn submit_to<F, T>(&self, f: F) -> Submitted<T>
     where
         F: FnOnce(&Shard) -> T + Send + 'static,
@@ -180,7 +183,14 @@ impl ShardHandle {
         let answer =
             Arc::new(Answer { slot: Mutex::new(AnswerSlot { state: AnswerState::Waiting, waker: None }) });
         let guard = AnswerGuard { answer: Some(answer.clone()) };
-        let sent = self.execute(move |shard: &Shard| guard.settle(AnswerState::Done(f(shard))));
+        let sent = self.execute(move |shard: &Shard| match catch_unwind(AssertUnwindSafe(|| f(shard))) {
+            Ok(value) => guard.settle(AnswerState::Done(value)),
+            Err(panic) => {
+                guard.settle(AnswerState::Failed(Error::Panicked { message: panic_message(&*panic) }));
+                // The shard counts it and says so, as of every message.
+                resume_unwind(panic);
+            }
+        });
         if let Err(undelivered) = sent {
             answer.settle(AnswerState::Failed(undelivered.reason.into()));
         }
@@ -191,6 +201,11 @@ impl ShardHandle {
     pub fn stop(&self) {
         // A shard that is already gone needs no telling.
         let _ = self.reply(|shard: &Shard| shard.note_stop_asked());
+    }
+
+    /// Whether the shard takes no more work: it has torn down, or is about to.
+    pub fn is_stopped(&self) -> bool {
+        self.shared.sender.is_closed()
     }
 
     /// Live connections of the shard.
@@ -223,7 +238,7 @@ impl<F: FnOnce(&Shard) + Send + 'static> Parcel for OnShard<F> {
     fn run(self) {
         // The inbox is drained by its own shard's loop and by nothing else.
         let shard = Shard::try_current().expect("messages run inside the shard's loop");
-        self.0(&shard);
+        shard.timed(|| self.0(&shard));
     }
 }
 

@@ -359,6 +359,14 @@ impl Inbox {
         }
     }
 
+    /// Drops the mail that is inside, unrun: after [`Inbox::close`], as part of the end.
+    pub(crate) fn discard(&self) {
+        while let Some(mail) = self.pop() {
+            // What a dropped task's destructor panics with has no one to go to; the others are dropped all the same.
+            let _ = catch_unwind(AssertUnwindSafe(|| mail.finish(Finish::Drop)));
+        }
+    }
+
     /// Messages waiting, of both classes; a moment's view.
     pub(crate) fn queued(&self) -> usize {
         self.shared.queued()
@@ -437,10 +445,7 @@ impl Inbox {
 impl Drop for Inbox {
     fn drop(&mut self) {
         self.close();
-        while let Some(mail) = self.pop() {
-            // What a dropped task's destructor panics with has no one to go to; the others are dropped all the same.
-            let _ = catch_unwind(AssertUnwindSafe(|| mail.finish(Finish::Drop)));
-        }
+        self.discard();
     }
 }
 

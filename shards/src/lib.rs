@@ -37,7 +37,7 @@ pub use driver::{DriverChoice, DriverKind, ProbeReport, probe};
 pub use error::{Error, Result};
 pub use file_io::{File, ReadAt};
 pub use handle::{DeliveryError, ShardHandle, ShardId, Submitted, Undelivered};
-pub use shard::Shard;
+pub use shard::{Shard, Stopped};
 pub use stats::ShardStats;
 pub use table::{Key, Table};
 pub use tasks::{JoinError, JoinHandle};

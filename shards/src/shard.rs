@@ -10,14 +10,16 @@
 //! Nothing of the driver, the tables or the wheel is borrowed while a callback runs, and no callback runs inside
 //! another: completions are queued by the driver and delivered from here.
 
+mod stop;
+
 use crate::{
     clock::Clock,
-    driver::{Driver, Wait},
+    driver::{Driver, Owner, Wait},
     error::{Error, Result},
     file_io::Files,
     handle::{ShardHandle, ShardId},
     inbox::Inbox,
-    net::{self, Net},
+    net::{self, Net, ReceiveEnd},
     offload::{self, OffloadPool},
     stats::ShardStats,
     sync::Arc,
@@ -31,11 +33,15 @@ use std::{
     collections::HashMap,
     fmt,
     future::Future,
+    io,
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
     task::Waker,
     time::Duration,
 };
+
+use stop::Stop;
+pub use stop::Stopped;
 
 /// One core's worth of a server: `!Send`, cheap to clone, found with [`Shard::current`] from any code that runs
 /// on it.
@@ -57,16 +63,12 @@ struct Inner {
     /// How many callbacks are on the stack: work may run inline only at depth zero.
     depth: Cell<u32>,
     stop: RefCell<Stop>,
+    going_down: Cell<bool>,
     stats: RefCell<ShardStats>,
+    longest_callback: Cell<Duration>,
     budgets: Budgets,
     offload: Option<Arc<OffloadPool>>,
     locals: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
-}
-
-#[derive(Default)]
-struct Stop {
-    asked: bool,
-    waiting: Vec<Waker>,
 }
 
 /// How much of each kind of work one turn may do.
@@ -121,7 +123,8 @@ impl Timers {
 }
 
 fn round_up_ms(at: Duration) -> u64 {
-    at.as_nanos().div_ceil(1_000_000) as u64
+    // What does not fit lies 584 million years ahead.
+    u64::try_from(at.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// The parts a shard is put together from.
@@ -151,7 +154,9 @@ impl Shard {
                 now: Cell::new(now),
                 depth: Cell::new(0),
                 stop: RefCell::default(),
+                going_down: Cell::new(false),
                 stats: RefCell::new(ShardStats::new()),
+                longest_callback: Cell::default(),
                 budgets: parts.budgets,
                 offload: parts.offload,
                 locals: RefCell::default(),
@@ -217,7 +222,9 @@ impl Shard {
 
     /// Takes a timer back. Gives whether it had not fired.
     pub fn cancel_timer(&self, timer: Key) -> bool {
-        self.timers().remove(timer).is_some()
+        // Dropped after the wheel is let go: the destructor of an event may be anybody's code.
+        let target = self.timers().remove(timer);
+        target.is_some()
     }
 
     /// The one value of type `T` on this shard, made when first asked for: state per core without locks.
@@ -235,20 +242,22 @@ impl Shard {
         let account = self.driver().account();
         let mut stats = self.inner.stats.borrow().snapshot(&account, self.inner.net.sockets());
         stats.watchdog_warnings = self.inner.handle.shared().heartbeat.stuck();
+        let inbox = &self.inner.inbox;
+        stats.inbox_queued = inbox.queued();
+        stats.inbox_high_water = inbox.high_water();
+        stats.inbox_rejected = inbox.rejected();
+        stats.sleeps = inbox.sleeps();
+        stats.wakes = inbox.wakes();
+        stats.longest_callback = self.inner.longest_callback.get();
+        stats.tasks = self.inner.tasks.live();
+        stats.panics += self.inner.tasks.panics();
+        stats.timers = self.timers().wheel.len();
         stats
     }
 
     /// Resolves when [`ShardHandle::stop`] was called: the root task should end.
-    pub async fn stopped(&self) {
-        std::future::poll_fn(|context| {
-            let mut stop = self.inner.stop.borrow_mut();
-            if stop.asked {
-                return std::task::Poll::Ready(());
-            }
-            stop.waiting.push(context.waker().clone());
-            std::task::Poll::Pending
-        })
-        .await;
+    pub fn stopped(&self) -> Stopped {
+        Stopped { shard: self.clone(), place: None }
     }
 
     /// Runs `work`, which may block, on the bounded pool, and resolves on this shard to what it gave. Dropping the
@@ -307,20 +316,46 @@ impl Shard {
     }
 
     pub(crate) fn note_stop_asked(&self) {
-        let mut stop = self.inner.stop.borrow_mut();
-        stop.asked = true;
-        stop.waiting.drain(..).for_each(Waker::wake);
+        let waiting = {
+            let mut stop = self.inner.stop.borrow_mut();
+            stop.asked = true;
+            let keys = stop.waiting.keys();
+            keys.into_iter().filter_map(|key| stop.waiting.remove(key)).collect::<Vec<_>>()
+        };
+        waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Runs one callback: counted, and a panic ends the callback and nothing else.
+    /// Whether the end has begun: what still arrives is not for anybody.
+    pub(crate) fn is_going_down(&self) -> bool {
+        self.inner.going_down.get()
+    }
+
+    /// The time now, on the scale of [`Shard::now`] but not as old as the turn.
+    pub(crate) fn exact_now(&self) -> Duration {
+        self.inner.clock.now()
+    }
+
+    /// Runs a callback and measures it with the coarse clock.
     #[inline]
-    fn fenced(&self, callback: impl FnOnce()) {
-        self.inner.depth.set(self.inner.depth.get() + 1);
-        let outcome = catch_unwind(AssertUnwindSafe(callback));
-        self.inner.depth.set(self.inner.depth.get() - 1);
-        if let Err(payload) = outcome {
-            self.note_panic(&*payload);
+    pub(crate) fn timed(&self, callback: impl FnOnce()) {
+        let began = self.inner.clock.coarse_now();
+        callback();
+        let took = self.inner.clock.coarse_now().saturating_sub(began);
+        if took > self.inner.longest_callback.get() {
+            self.inner.longest_callback.set(took);
         }
+    }
+
+    /// Runs one callback: counted, and a panic ends the callback and nothing else. Gives whether it returned.
+    #[inline]
+    fn fenced(&self, callback: impl FnOnce()) -> bool {
+        self.inner.depth.set(self.inner.depth.get() + 1);
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.timed(callback)));
+        self.inner.depth.set(self.inner.depth.get() - 1);
+        if let Err(payload) = &outcome {
+            self.note_panic(&**payload);
+        }
+        outcome.is_ok()
     }
 
     #[cold]
@@ -334,10 +369,16 @@ impl Shard {
 
     /// Makes this the thread's current shard for the time of `f`.
     pub(crate) fn entered<R>(&self, f: impl FnOnce() -> R) -> R {
-        let before = CURRENT.replace(Some(self.clone()));
-        let result = f();
-        CURRENT.set(before);
-        result
+        /// Puts the former shard back, also if `f` panics.
+        struct Back(Option<Shard>);
+        impl Drop for Back {
+            fn drop(&mut self) {
+                let ours = CURRENT.replace(self.0.take());
+                drop(ours);
+            }
+        }
+        let _back = Back(CURRENT.replace(Some(self.clone())));
+        f()
     }
 
     /// One turn. With `may_wait` it sleeps in the kernel when nothing is to be done.
@@ -385,12 +426,27 @@ impl Shard {
     fn deliver_completions(&self) {
         for _ in 0..self.inner.budgets.completions {
             let Some(completion) = self.driver().next() else { break };
+            let owner = completion.owner;
             let mut owned = true;
-            self.fenced(|| owned = Net::deliver(self, completion));
+            if !self.fenced(|| owned = Net::deliver(self, completion)) {
+                self.abort(owner);
+            }
             let mut stats = self.inner.stats.borrow_mut();
             stats.completions += 1;
             stats.unowned_completions += u64::from(!owned);
         }
+    }
+
+    /// A callback of this owner panicked: see [`net::SocketEvents`].
+    #[cold]
+    fn abort(&self, owner: Owner) {
+        let aborted =
+            || io::Error::new(io::ErrorKind::ConnectionAborted, "a callback of this socket panicked");
+        self.fenced(|| {
+            if let Some((events, token)) = Net::abort(self, owner) {
+                events.on_receive_end(self, token, ReceiveEnd::Failed(aborted()));
+            }
+        });
     }
 
     fn run_tasks(&self) {
@@ -418,7 +474,9 @@ impl Shard {
             self.inner.stats.borrow_mut().timers_fired += 1;
             match target {
                 TimerTarget::Waker(waker) => waker.wake(),
-                TimerTarget::Events(events, token) => self.fenced(|| events.on_timer(self, token)),
+                TimerTarget::Events(events, token) => {
+                    self.fenced(|| events.on_timer(self, token));
+                }
                 TimerTarget::Accept(listener) => net::accept(self, listener),
             }
         }
@@ -451,17 +509,15 @@ impl Shard {
         self.timers().wheel.next_deadline_ms().map(Duration::from_millis)
     }
 
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.inner.clock
-    }
-
     /// The end of the shard: futures dropped, sockets closed, operations reaped. Gives how many operations did
-    /// not come back within `within` (their memory is leaked, not freed).
+    /// not come back within `within` (their memory is leaked, not freed). Whatever could hold the shard in a circle
+    /// is let go, and mail that nobody will run is dropped, so that who waits for its answer is told.
     pub(crate) fn tear_down(self, within: Duration) -> usize {
+        self.inner.going_down.set(true);
         self.inner.handle.shared().heartbeat.waits();
         self.inner.tasks.clear();
-        self.inner.locals.borrow_mut().clear();
-        Net::close_all(&self);
+        self.fenced(|| drop(self.inner.locals.take()));
+        self.fenced(|| Net::close_all(&self));
         Files::close_all(&self);
         let deadline = self.inner.clock.now() + within;
         while !(self.inner.net.is_empty() && self.inner.files.is_empty()) && self.inner.clock.now() < deadline
@@ -472,7 +528,11 @@ impl Shard {
             self.deliver_completions();
         }
         self.inner.inbox.close();
+        self.inner.inbox.discard();
         self.inner.tasks.clear();
+        let timers = std::mem::replace(&mut self.timers().wheel, Wheel::new(0));
+        self.fenced(|| drop(timers));
+        self.fenced(|| drop(self.inner.locals.take()));
         let left = deadline.saturating_sub(self.inner.clock.now()).max(Duration::from_millis(50));
         self.driver().stop(left)
     }

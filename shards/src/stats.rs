@@ -31,8 +31,25 @@ pub struct ShardStats {
     pub timers_fired: u64,
     /// Task polls.
     pub polls: u64,
-    /// Panics caught in callbacks and messages.
+    /// Panics caught in callbacks, messages and tasks.
     pub panics: u64,
+    /// The longest single callback or message, in steps of the coarse clock (1 to 10 ms); task polls are in
+    /// [`ShardStats::longest_turn`] only.
+    pub longest_callback: Duration,
+    /// Tasks that are not over.
+    pub tasks: usize,
+    /// Timers that wait.
+    pub timers: usize,
+    /// Messages waiting in the inbox.
+    pub inbox_queued: usize,
+    /// The most messages that were waiting when the shard came to look.
+    pub inbox_high_water: usize,
+    /// Messages that were not taken (full or stopping).
+    pub inbox_rejected: usize,
+    /// Times the shard was ready to sleep in the kernel.
+    pub sleeps: u64,
+    /// Times another thread had to wake it: never more than `sleeps`.
+    pub wakes: u64,
     /// Live streams.
     pub streams: usize,
     /// Kernel enters.
@@ -65,6 +82,14 @@ impl ShardStats {
             timers_fired: 0,
             polls: 0,
             panics: 0,
+            longest_callback: Duration::ZERO,
+            tasks: 0,
+            timers: 0,
+            inbox_queued: 0,
+            inbox_high_water: 0,
+            inbox_rejected: 0,
+            sleeps: 0,
+            wakes: 0,
             streams: 0,
             enters: 0,
             operations_in_flight: 0,

@@ -16,8 +16,7 @@ use std::{
 
 /// Resolves after `duration`, on the current shard.
 pub fn sleep(duration: Duration) -> Sleep {
-    let shard = Shard::current();
-    sleep_until(shard.now() + duration)
+    sleep_until(Shard::current().exact_now().saturating_add(duration))
 }
 
 /// Resolves at a time on [`Shard::now`]'s scale.
@@ -45,7 +44,7 @@ pub async fn timeout<F: Future>(within: Duration, future: F) -> Result<F::Output
 /// ticks that were missed altogether are skipped.
 pub fn interval(period: Duration) -> Interval {
     assert!(!period.is_zero(), "an interval has a period");
-    Interval { next: Shard::current().now() + period, period }
+    Interval { next: Shard::current().exact_now().saturating_add(period), period }
 }
 
 /// See [`interval`].
@@ -60,8 +59,9 @@ impl Interval {
     pub async fn tick(&mut self) {
         sleep_until(self.next).await;
         let now = Shard::current().now();
-        let missed = now.saturating_sub(self.next).as_nanos() / self.period.as_nanos();
-        self.next += self.period * (missed as u32 + 1);
+        let late_by = now.saturating_sub(self.next).as_nanos() % self.period.as_nanos();
+        let on_the_beat = now.saturating_sub(Duration::from_nanos(late_by as u64)).max(self.next);
+        self.next = on_the_beat.saturating_add(self.period);
     }
 }
 
@@ -77,9 +77,7 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if let Some(timer) = self.timer.take() {
-            self.shard.timers().remove(timer);
-        }
+        self.disarm();
         if self.shard.now() >= self.at {
             return Poll::Ready(());
         }
@@ -91,9 +89,15 @@ impl Future for Sleep {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        if let Some(timer) = self.timer.take() {
-            self.shard.timers().remove(timer);
-        }
+        self.disarm();
+    }
+}
+
+impl Sleep {
+    fn disarm(&mut self) {
+        // The waker is dropped after the wheel is let go: its destructor may be anybody's code.
+        let target = self.timer.take().and_then(|timer| self.shard.timers().remove(timer));
+        drop(target);
     }
 }
 

@@ -13,7 +13,8 @@ pub struct Lease {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    pool: Rc<Pool>,
+    /// `None` once detached.
+    pool: Option<Rc<Pool>>,
 }
 
 impl Lease {
@@ -27,9 +28,16 @@ impl Lease {
     /// of it is dropped, on whatever thread.
     pub fn into_bytes(mut self) -> Bytes {
         let (start, end) = (self.start, self.end);
+        self.detach();
         let buffer = std::mem::take(&mut self.buffer);
-        self.pool.note_taken();
         Bytes::from(buffer).slice(start..end)
+    }
+
+    /// Takes the buffer out of the pool, which may make a fresh one in its place: for bytes that may wait long.
+    pub(crate) fn detach(&mut self) {
+        if let Some(pool) = self.pool.take() {
+            pool.note_taken();
+        }
     }
 }
 
@@ -43,9 +51,8 @@ impl Deref for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if self.buffer.capacity() != 0 {
-            let buffer = std::mem::take(&mut self.buffer);
-            self.pool.give_back(buffer);
+        if let Some(pool) = self.pool.take() {
+            pool.give_back(std::mem::take(&mut self.buffer));
         }
     }
 }
@@ -125,7 +132,7 @@ impl Pool {
         state.account.loaned -= 1;
         state.account.leased += 1;
         drop(state);
-        Lease { buffer, start: 0, end: len, pool: self.clone() }
+        Lease { buffer, start: 0, end: len, pool: Some(self.clone()) }
     }
 
     /// Whether a buffer could be loaned now.

@@ -31,7 +31,7 @@ mod uring;
 
 use crate::{
     buffers::{Pool, PoolAccount},
-    error::Result,
+    error::{Error, Result},
     inbox::WakeFd,
     sync::Arc,
     table::Key,
@@ -50,7 +50,8 @@ pub(crate) enum Driver {
     Uring(Box<uring::UringDriver>),
     Epoll(Box<epoll::EpollDriver>),
     Sim(Box<SimDriver>),
-    /// After [`Driver::stop`]: nothing is in flight and nothing can be asked.
+    /// After [`Driver::stop`]: nothing is in flight, and whatever is asked is refused. Destructors that run after
+    /// the end of a shard come here.
     Gone,
 }
 
@@ -120,12 +121,12 @@ pub(crate) struct SendProgress {
 }
 
 macro_rules! each {
-    ($self:expr, $driver:ident => $call:expr) => {
+    ($self:expr, $driver:ident => $call:expr, $gone:expr) => {
         match $self {
             Driver::Uring($driver) => $call,
             Driver::Epoll($driver) => $call,
             Driver::Sim($driver) => $call,
-            Driver::Gone => unreachable!("the shard has torn its driver down"),
+            Driver::Gone => $gone,
         }
     };
 }
@@ -143,91 +144,85 @@ impl Driver {
     /// Hands an operation to the kernel (at the next turn, or now if the queue is full).
     #[inline]
     pub(crate) fn submit(&mut self, op: Op, owner: Owner) -> Key {
-        each!(self, driver => driver.submit(op, owner))
+        each!(self, driver => driver.submit(op, owner), Key::NONE)
     }
 
     /// Asks that the operation end soon. A key whose operation is over is ignored.
     pub(crate) fn cancel(&mut self, key: Key) {
-        if let Driver::Gone = self {
-            return;
-        }
-        each!(self, driver => driver.cancel(key));
+        each!(self, driver => driver.cancel(key), ());
     }
 
     /// Takes the owner away and asks that the operation end.
     pub(crate) fn orphan(&mut self, key: Key) {
-        if let Driver::Gone = self {
-            return;
-        }
-        each!(self, driver => driver.orphan(key));
+        each!(self, driver => driver.orphan(key), ());
     }
 
     /// One turn: submits everything, waits as told unless completions are already there, reaps.
     pub(crate) fn turn(&mut self, wait: Wait) -> TurnResult {
-        each!(self, driver => driver.turn(wait))
+        each!(self, driver => driver.turn(wait), Err(Error::Stopping))
     }
 
     /// The next completion that was reaped.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Completion> {
-        each!(self, driver => driver.next())
+        each!(self, driver => driver.next(), None)
     }
 
     /// Whether work is left that a `turn` with [`Wait::No`] would find at once (reaped completions, kernel task
     /// work, an unfinished drain): the shard must not sleep.
     pub(crate) fn has_work(&self) -> bool {
-        each!(self, driver => driver.has_work())
+        each!(self, driver => driver.has_work(), false)
     }
 
     /// Makes a listening socket (TCP_NODELAY set, so that accepted ones have it). Gives the real address: port 0
     /// becomes the port the kernel chose.
     pub(crate) fn listen(&mut self, at: &Address, options: ListenOptions) -> Result<(Descriptor, Address)> {
-        each!(self, driver => driver.listen(at, options))
+        each!(self, driver => driver.listen(at, options), Err(Error::Stopping))
     }
 
     /// Makes a socket for [`Op::Connect`] to this address.
     pub(crate) fn socket(&mut self, to: &Address) -> Result<Descriptor> {
-        each!(self, driver => driver.socket(to))
+        each!(self, driver => driver.socket(to), Err(Error::Stopping))
     }
 
     /// Takes over a descriptor made elsewhere (an accepted socket from another shard, an opened file).
     pub(crate) fn adopt(&mut self, fd: OwnedFd) -> Descriptor {
-        each!(self, driver => driver.adopt(fd))
+        each!(self, driver => driver.adopt(fd), NOT_A_DESCRIPTOR)
     }
 
     /// Gives a descriptor away, for another shard. `None` under the simulator.
     pub(crate) fn release(&mut self, fd: Descriptor) -> Option<OwnedFd> {
-        each!(self, driver => driver.release(fd))
+        each!(self, driver => driver.release(fd), None)
     }
 
     /// Closes. No operation on it may be in flight.
     pub(crate) fn close(&mut self, fd: Descriptor) {
-        each!(self, driver => driver.close(fd));
+        each!(self, driver => driver.close(fd), ());
     }
 
     /// shutdown(2), at once.
     pub(crate) fn shutdown(&mut self, fd: Descriptor, how: Shutdown) -> io::Result<()> {
-        each!(self, driver => driver.shutdown(fd, how))
+        each!(self, driver => driver.shutdown(fd, how), Err(gone()))
     }
 
     /// Address of the peer; Unix sockets answer `None`.
     pub(crate) fn peer(&self, fd: Descriptor) -> io::Result<Option<SocketAddr>> {
-        each!(self, driver => driver.peer(fd))
+        each!(self, driver => driver.peer(fd), Err(gone()))
     }
 
     /// Sets a socket option, at once.
     pub(crate) fn set_option(&mut self, fd: Descriptor, option: SocketOption) -> io::Result<()> {
-        each!(self, driver => driver.set_option(fd, option))
+        each!(self, driver => driver.set_option(fd, option), Err(gone()))
     }
 
     /// What the peer has taken so far.
     pub(crate) fn send_progress(&self, fd: Descriptor) -> io::Result<SendProgress> {
-        each!(self, driver => driver.send_progress(fd))
+        each!(self, driver => driver.send_progress(fd), Err(gone()))
     }
 
     /// The accounts.
     pub(crate) fn account(&self) -> DriverAccount {
-        each!(self, driver => driver.account())
+        each!(self, driver => driver.account(), DriverAccount::default())
     }
 
     /// Short name, as in `--driver` and the start line.
@@ -245,7 +240,14 @@ impl Driver {
     pub(crate) fn stop(&mut self, within: Duration) -> usize {
         match std::mem::replace(self, Driver::Gone) {
             Driver::Gone => 0,
-            driver => each!(driver, driver => driver.stop(within)),
+            driver => each!(driver, driver => driver.stop(within), 0),
         }
     }
+}
+
+/// What a driver that is gone gives for a descriptor (which it closes by dropping it).
+const NOT_A_DESCRIPTOR: Descriptor = Descriptor(-1);
+
+fn gone() -> io::Error {
+    io::Error::from_raw_os_error(libc::EBADF)
 }

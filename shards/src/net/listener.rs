@@ -6,7 +6,10 @@
 //! With [`AcceptMode::Acceptor`] the first shard accepts and hands each descriptor to the shard that has the
 //! fewest live connections.
 //!
-//! Out of descriptors: accepting backs off for [`BACK_OFF`], is armed again by a timer, and is counted.
+//! A shard whose listener is gone, or that is stopping or overloaded, is left out; what it cannot take stays here.
+//!
+//! Out of descriptors: accepting backs off for [`BACK_OFF`], is armed again by a timer, and is counted. So it is with
+//! every error that is not that of one connection: an error that stays must not become a busy loop.
 
 use super::{Socket, SocketAddress};
 use crate::{
@@ -22,7 +25,7 @@ use std::{
     fmt, io,
     os::fd::OwnedFd,
     rc::Rc,
-    sync::{Mutex, OnceLock},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -33,7 +36,7 @@ pub const BACK_OFF: Duration = Duration::from_millis(100);
 pub trait AcceptEvents {
     /// A connection for this shard. Keep the socket: dropping it closes the connection.
     fn on_accepted(&self, shard: &Shard, socket: Socket);
-    /// Accepting rests for [`BACK_OFF`] because of this error (EMFILE, ENFILE, ENOBUFS, ENOMEM).
+    /// Accepting rests for [`BACK_OFF`] because of this error, for example EMFILE, ENFILE, ENOBUFS or ENOMEM.
     fn on_accept_paused(&self, shard: &Shard, error: &io::Error) {
         let _ = (shard, error);
     }
@@ -61,7 +64,7 @@ struct Shared {
     mode: AcceptMode,
     sockets: Mutex<Vec<Option<OwnedFd>>>,
     /// The way to each shard, for [`AcceptMode::Acceptor`].
-    targets: Vec<OnceLock<ShardHandle>>,
+    targets: Mutex<Vec<Option<ShardHandle>>>,
 }
 
 impl Binding {
@@ -82,7 +85,7 @@ impl Binding {
                 address: SocketAddress(bound),
                 mode: if one_each { AcceptMode::ReusePort } else { AcceptMode::Acceptor },
                 sockets: Mutex::new(sockets),
-                targets: (0..shards).map(|_| OnceLock::new()).collect(),
+                targets: Mutex::new(vec![None; shards]),
             }),
         })
     }
@@ -96,23 +99,33 @@ impl Binding {
     /// shard's listener accepts, and this is how connections find the others.
     ///
     /// # Errors
-    /// [`Error::Misuse`] on a shard that was not counted at [`Binding::bind`].
+    /// [`Error::Misuse`] on a shard that was not counted at [`Binding::bind`], or that had its socket already.
     pub fn listen(&self, shard: &Shard, events: Rc<dyn AcceptEvents>) -> Result<Listener> {
         let index = shard.id().index();
-        let target = self.shared.targets.get(index);
-        let target = target.ok_or(Error::Misuse { advice: "bind for as many shards as there are" })?;
-        // Listening again on the same shard finds the same handle there.
-        let _ = target.set(shard.handle());
-        let socket = self.shared.sockets.lock().expect("nobody panics holding it")[index].take();
-        let fd = socket.map(|socket| shard.driver().adopt(socket));
+        let mut sockets = self.shared.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        let socket = sockets.get_mut(index);
+        let socket = socket.ok_or(Error::Misuse { advice: "bind for as many shards as there are" })?.take();
+        drop(sockets);
         let spread = (self.shared.mode == AcceptMode::Acceptor).then(|| self.clone());
+        if socket.is_none() && (spread.is_none() || index == 0) {
+            return Err(Error::Misuse { advice: "a shard listens once per binding: bind again" });
+        }
+        if spread.is_some() {
+            self.set_target(index, Some(shard.handle()));
+        }
+        let fd = socket.map(|socket| shard.driver().adopt(socket));
         Ok(Listener::start(shard, fd, self.shared.address.clone(), ListenerRole { events, spread }))
     }
 
     /// The shard with the fewest live connections; the accepting shard itself among equals.
-    fn least_loaded(&self, own: usize) -> Option<&ShardHandle> {
-        let known = self.shared.targets.iter().filter_map(OnceLock::get);
-        known.min_by_key(|handle| (handle.connections(), handle.id().index() != own))
+    fn least_loaded(&self, own: usize) -> Option<ShardHandle> {
+        let targets = self.shared.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = targets.iter().flatten().filter(|handle| !handle.is_stopped());
+        known.min_by_key(|handle| (handle.connections(), handle.id().index() != own)).cloned()
+    }
+
+    fn set_target(&self, index: usize, target: Option<ShardHandle>) {
+        self.shared.targets.lock().unwrap_or_else(PoisonError::into_inner)[index] = target;
     }
 
     fn identity(&self) -> usize {
@@ -129,8 +142,8 @@ pub struct ListenerStats {
     pub handed_over: u64,
     /// Times accepting had to rest.
     pub pauses: u64,
-    /// Connections that could not be handed over (the other shard was stopping) and were closed.
-    pub refused: u64,
+    /// Connections that another shard should have had but could not take (full or stopping): they stayed here.
+    pub kept: u64,
 }
 
 struct ListenerRole {
@@ -148,7 +161,8 @@ pub(super) struct ListenerEntry {
     stats: ListenerStats,
 }
 
-/// A listener of this shard. Dropping it stops accepting and closes its socket.
+/// A listener of this shard. Dropping it stops accepting and closes its socket; connections that the kernel had
+/// accepted by then still arrive.
 pub struct Listener {
     shard: Shard,
     key: Key,
@@ -169,7 +183,8 @@ impl Listener {
 
     fn start(shard: &Shard, fd: Option<Descriptor>, address: SocketAddress, role: ListenerRole) -> Self {
         if let Some(binding) = &role.spread {
-            shard.net().adopters.borrow_mut().insert(binding.identity(), role.events.clone());
+            let before = shard.net().adopters.borrow_mut().insert(binding.identity(), role.events.clone());
+            drop(before);
         }
         let key = shard.net().listeners.borrow_mut().insert(ListenerEntry {
             fd,
@@ -224,42 +239,64 @@ pub(crate) fn accept(shard: &Shard, key: Key) {
 }
 
 pub(super) fn close(shard: &Shard, key: Key) {
-    let mut listeners = shard.net().listeners.borrow_mut();
-    let Some(entry) = listeners.get_mut(key) else { return };
-    if std::mem::replace(&mut entry.closing, true) {
-        return;
+    let (accepting, resting, binding) = {
+        let mut listeners = shard.net().listeners.borrow_mut();
+        let Some(entry) = listeners.get_mut(key) else { return };
+        if std::mem::replace(&mut entry.closing, true) {
+            return;
+        }
+        (entry.accepting, entry.resting.take(), entry.role.spread.clone())
+    };
+    if let Some(binding) = binding {
+        binding.set_target(shard.id().index(), None);
+        let events = shard.net().adopters.borrow_mut().remove(&binding.identity());
+        drop(events);
     }
-    if let Some(binding) = &entry.role.spread {
-        shard.net().adopters.borrow_mut().remove(&binding.identity());
-    }
-    let (accepting, resting) = (entry.accepting, entry.resting.take());
     if let Some(timer) = resting {
-        shard.timers().remove(timer);
+        shard.cancel_timer(timer);
     }
     match accepting {
         Some(operation) => shard.driver().cancel(operation),
-        None => {
-            let entry = listeners.remove(key).expect("it was there");
-            entry.fd.into_iter().for_each(|fd| shard.driver().close(fd));
-        }
+        None => remove(shard, key),
     }
 }
 
+/// The end of an entry. Its events are dropped when nothing is borrowed: their destructor may be anybody's code.
+fn remove(shard: &Shard, key: Key) {
+    let entry = shard.net().listeners.borrow_mut().remove(key);
+    let fd = entry.as_ref().and_then(|entry| entry.fd);
+    fd.into_iter().for_each(|fd| shard.driver().close(fd));
+    drop(entry);
+}
+
 pub(super) fn deliver_accepted(shard: &Shard, key: Key, completion: Completion) -> bool {
+    if !completion.more
+        && let Some(entry) = shard.net().listeners.borrow_mut().get_mut(key)
+    {
+        entry.accepting = None;
+    }
     match completion.outcome {
         Outcome::Accepted(fd) => {
-            let (events, spread, more) = {
+            let role = {
                 let mut listeners = shard.net().listeners.borrow_mut();
-                let Some(entry) = listeners.get_mut(key) else {
-                    shard.driver().close(fd);
-                    return false;
-                };
-                entry.stats.accepted += 1;
-                (entry.role.events.clone(), entry.role.spread.clone(), completion.more)
+                listeners.get_mut(key).map(|entry| {
+                    entry.stats.accepted += 1;
+                    (entry.role.events.clone(), entry.role.spread.clone(), entry.closing)
+                })
             };
-            place(shard, key, fd, (events, spread));
-            if !more {
-                accept(shard, key);
+            let Some((events, spread, closing)) = role else {
+                shard.driver().close(fd);
+                return false;
+            };
+            // First what the listener needs: the callback may panic, or drop the listener.
+            match (completion.more, closing) {
+                (true, _) => {}
+                (false, true) => remove(shard, key),
+                (false, false) => accept(shard, key),
+            }
+            match shard.is_going_down() {
+                true => shard.driver().close(fd),
+                false => place(shard, key, fd, (events, spread)),
             }
         }
         Outcome::Failed(error) => failed(shard, key, &error),
@@ -277,18 +314,23 @@ fn place(shard: &Shard, key: Key, fd: Descriptor, role: (Rc<dyn AcceptEvents>, O
     let (Some(other), Some(binding)) = (other, &spread) else {
         return events.on_accepted(shard, Socket::new(shard, fd));
     };
-    let Some(socket) = shard.driver().release(fd) else { return };
+    // A simulated descriptor cannot leave its shard.
+    let Some(socket) = shard.driver().release(fd) else {
+        return events.on_accepted(shard, Socket::new(shard, fd));
+    };
     let identity = binding.identity();
     other.count_connection(true);
     let handed = other.execute(move |shard: &Shard| adopt(shard, identity, socket));
-    if handed.is_err() {
-        other.count_connection(false);
-    }
     if let Some(entry) = shard.net().listeners.borrow_mut().get_mut(key) {
         match handed {
             Ok(()) => entry.stats.handed_over += 1,
-            Err(_) => entry.stats.refused += 1,
+            Err(_) => entry.stats.kept += 1,
         }
+    }
+    if let Err(undelivered) = handed {
+        other.count_connection(false);
+        shard.handle_ref().count_connection(true);
+        (undelivered.task)(shard);
     }
 }
 
@@ -300,35 +342,49 @@ fn adopt(shard: &Shard, identity: usize, socket: OwnedFd) {
             let fd = shard.driver().adopt(socket);
             events.on_accepted(shard, Socket::counted(shard, fd));
         }
-        None => shard.handle().count_connection(false),
+        None => shard.handle_ref().count_connection(false),
     }
 }
 
 fn failed(shard: &Shard, key: Key, error: &io::Error) {
-    let mut listeners = shard.net().listeners.borrow_mut();
-    let Some(entry) = listeners.get_mut(key) else { return };
-    entry.accepting = None;
-    if entry.closing {
-        let entry = listeners.remove(key).expect("it was there");
-        entry.fd.into_iter().for_each(|fd| shard.driver().close(fd));
-        return;
+    let closing = shard.net().listeners.borrow().get(key).map(|entry| entry.closing);
+    match closing {
+        None => return,
+        Some(true) => return remove(shard, key),
+        Some(false) if concerns_one_connection(error) => return accept(shard, key),
+        Some(false) => {}
     }
-    if !is_shortage(error) {
-        // A connection that died in the queue (ECONNABORTED) and the like: the next one is not concerned.
-        drop(listeners);
-        return accept(shard, key);
-    }
-    entry.stats.pauses += 1;
-    let events = entry.role.events.clone();
     let at = shard.now() + BACK_OFF;
-    entry.resting = Some(shard.timers().insert(at, TimerTarget::Accept(key)));
-    drop(listeners);
+    let timer = shard.timers().insert(at, TimerTarget::Accept(key));
+    let events = {
+        let mut listeners = shard.net().listeners.borrow_mut();
+        let entry = listeners.get_mut(key).expect("nothing ran in between");
+        entry.stats.pauses += 1;
+        entry.resting = Some(timer);
+        entry.role.events.clone()
+    };
     events.on_accept_paused(shard, error);
 }
 
-/// Errors that say "not now": only time or closed descriptors mend them.
-fn is_shortage(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+/// A connection that died in the queue, or whose own pending network error accept(2) hands on: the next one is not
+/// concerned. Everything else (a shortage, a listener that is broken) rests first.
+fn concerns_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::ECONNABORTED
+                | libc::EPERM
+                | libc::EPROTO
+                | libc::ENETDOWN
+                | libc::ENOPROTOOPT
+                | libc::EHOSTDOWN
+                | libc::ENONET
+                | libc::EHOSTUNREACH
+                | libc::EOPNOTSUPP
+                | libc::ENETUNREACH
+                | libc::EINTR
+        )
+    )
 }
 
 /// Length of the accept queue where the caller does not say; the kernel cuts it to net.core.somaxconn.

@@ -72,11 +72,22 @@ impl Net {
         }
     }
 
+    /// A callback for this owner panicked: its socket is closed. Gives whom to tell, and the token.
+    #[cold]
+    pub(crate) fn abort(shard: &Shard, owner: Owner) -> Option<(Rc<dyn SocketEvents>, u64)> {
+        match owner {
+            Owner::Receiver(key) | Owner::Sender(key) => socket::abort(shard, key),
+            Owner::Listener(_) | Owner::Waiter(_) | Owner::Nobody => None,
+        }
+    }
+
     /// Closes every socket and listener, whoever holds them: the shard is going down.
     pub(crate) fn close_all(shard: &Shard) {
         let sockets = shard.net().sockets.borrow().keys();
         sockets.into_iter().for_each(|key| socket::close(shard, key));
         let listeners = shard.net().listeners.borrow().keys();
         listeners.into_iter().for_each(|key| listener::close(shard, key));
+        let adopters = std::mem::take(&mut *shard.net().adopters.borrow_mut());
+        drop(adopters);
     }
 }

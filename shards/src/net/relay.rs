@@ -31,7 +31,8 @@ pub struct Relayed {
 }
 
 /// Moves bytes both ways until both directions have ended. A direction that finishes closes the receiver's half
-/// and lets the other go on; a direction that fails ends both. At most one lease a direction is held.
+/// and lets the other go on; a direction that fails ends both. What is held is bounded: one write and the stream's
+/// short queue a direction.
 pub async fn relay(a: &Stream, b: &Stream) -> Relayed {
     let mut forth = Direction::new(a, b);
     let mut back = Direction::new(b, a);

@@ -22,6 +22,9 @@ use std::{fmt, io, net::SocketAddr, rc::Rc, time::Duration};
 
 /// What happens to a socket. All calls come on the shard's thread, never one inside another; each carries the
 /// token that was given with [`Socket::listen_to`].
+///
+/// A callback that panics ends its socket: [`SocketEvents::on_receive_end`] comes once more, whatever came before, with
+/// an error of the kind `ConnectionAborted`, and the socket is closed. Nothing else of the shard is concerned.
 pub trait SocketEvents {
     /// A [`Socket::start_connecting`] is over. After an error the socket is of no use.
     fn on_connected(&self, shard: &Shard, token: u64, result: io::Result<()>) {
@@ -127,7 +130,12 @@ impl Socket {
 
     /// Who is told what happens from now on, and under which token.
     pub fn listen_to(&self, events: Rc<dyn SocketEvents>, token: u64) {
-        self.with(|entry| entry.listening = Some(Listening { events, token }));
+        let before = self.with(|entry| match entry.closing {
+            true => None,
+            false => entry.listening.replace(Listening { events, token }),
+        });
+        // Outside the borrow: its destructor may be anybody's code.
+        drop(before);
     }
 
     /// Arms receiving. No buffer is held until bytes arrive. Without effect if armed already or over.
@@ -140,8 +148,8 @@ impl Socket {
             }
             Receiving::Armed(_) | Receiving::Ended => None,
         }) {
-            Some(socket) => socket,
-            None => return,
+            Some(Some(socket)) => socket,
+            Some(None) | None => return,
         };
         let operation = self.shard.driver().submit(Op::Receive { socket: fd }, Owner::Receiver(self.key));
         self.with(|entry| entry.receiving = Receiving::Armed(operation));
@@ -149,23 +157,10 @@ impl Socket {
 
     /// Stops receiving: back-pressure towards the peer. What was already on its way may still arrive.
     pub fn stop_receiving(&self) {
-        let operation = self.with(|entry| match entry.receiving {
-            Receiving::Armed(operation) => {
-                entry.receiving = Receiving::Stopping { operation, again: false };
-                Some(operation)
-            }
-            Receiving::Stopping { operation, .. } => {
-                entry.receiving = Receiving::Stopping { operation, again: false };
-                None
-            }
-            Receiving::Idle | Receiving::Ended => None,
-        });
-        if let Some(operation) = operation {
-            self.shard.driver().cancel(operation);
-        }
+        stop_receiving(&self.shard, self.key);
     }
 
-    /// Sends the whole buffer. One send at a time.
+    /// Sends the whole buffer. One send at a time. On a socket that is not open any more the buffer is dropped.
     ///
     /// # Panics
     /// When a send is still in flight: order on the wire would be lost.
@@ -174,36 +169,43 @@ impl Socket {
             assert!(entry.sending.is_none(), "one send in flight per socket; wait for on_sent");
             entry.fd
         });
-        submit_send(&self.shard, self.key, fd, SendBuffer::new(buffer));
+        if let Some(fd) = fd {
+            submit_send(&self.shard, self.key, fd, SendBuffer::new(buffer));
+        }
+    }
+
+    /// False once the runtime has closed the socket: a callback of it panicked, or the shard is going down. Calls on
+    /// it are then without effect or fail with `ENOTCONN`.
+    pub fn is_open(&self) -> bool {
+        self.with(|_| ()).is_some()
     }
 
     /// Whether a send is in flight.
     pub fn is_sending(&self) -> bool {
-        self.with(|entry| entry.sending.is_some())
+        self.with(|entry| entry.sending.is_some()).unwrap_or(false)
     }
 
     /// shutdown(2). After `Write` the peer sees the end of the stream.
     pub fn shut(&self, how: Shutdown) -> io::Result<()> {
-        let fd = self.fd();
+        let fd = self.fd()?;
         self.shard.driver().shutdown(fd, how)
     }
 
     /// Makes the coming close reset the connection (SO_LINGER 0): the peer cannot take it for a clean end.
     pub fn reset_on_close(&self) {
-        let fd = self.fd();
         // A socket that is already reset cannot be told so again; the close that follows is what counts.
-        let _ = self.shard.driver().set_option(fd, SocketOption::Linger(Some(Duration::ZERO)));
+        let _ = self.set_option(SocketOption::Linger(Some(Duration::ZERO)));
     }
 
     /// The peer's address; Unix sockets have none.
     pub fn peer(&self) -> Option<SocketAddr> {
-        let fd = self.fd();
+        let fd = self.fd().ok()?;
         self.shard.driver().peer(fd).ok().flatten()
     }
 
     /// Bytes accepted by the kernel that the peer has not acknowledged (SIOCOUTQ).
     pub fn unacknowledged(&self) -> io::Result<u64> {
-        let fd = self.fd();
+        let fd = self.fd()?;
         self.shard.driver().send_progress(fd).map(|SendProgress { unacknowledged }| unacknowledged)
     }
 
@@ -233,18 +235,19 @@ impl Socket {
     }
 
     fn set_option(&self, option: SocketOption) -> io::Result<()> {
-        let fd = self.fd();
+        let fd = self.fd()?;
         self.shard.driver().set_option(fd, option)
     }
 
-    fn fd(&self) -> Descriptor {
-        self.with(|entry| entry.fd)
+    fn fd(&self) -> io::Result<Descriptor> {
+        self.with(|entry| entry.fd).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTCONN))
     }
 
+    /// `None` when the runtime has closed the socket under its owner.
     #[inline]
-    fn with<R>(&self, f: impl FnOnce(&mut SocketEntry) -> R) -> R {
+    fn with<R>(&self, f: impl FnOnce(&mut SocketEntry) -> R) -> Option<R> {
         let mut sockets = self.shard.net().sockets.borrow_mut();
-        f(sockets.get_mut(self.key).expect("an entry lives as long as its socket"))
+        sockets.get_mut(self.key).filter(|entry| !entry.closing).map(f)
     }
 }
 
@@ -266,25 +269,56 @@ fn submit_send(shard: &Shard, key: Key, socket: Descriptor, buffer: SendBuffer) 
     sockets.get_mut(key).expect("the sender is in the table").sending = Some(operation);
 }
 
+/// See [`Socket::stop_receiving`].
+pub(super) fn stop_receiving(shard: &Shard, key: Key) {
+    let operation = {
+        let mut sockets = shard.net().sockets.borrow_mut();
+        let Some(entry) = sockets.get_mut(key).filter(|entry| !entry.closing) else { return };
+        match entry.receiving {
+            Receiving::Armed(operation) => {
+                entry.receiving = Receiving::Stopping { operation, again: false };
+                Some(operation)
+            }
+            Receiving::Stopping { operation, .. } => {
+                entry.receiving = Receiving::Stopping { operation, again: false };
+                None
+            }
+            Receiving::Idle | Receiving::Ended => None,
+        }
+    };
+    if let Some(operation) = operation {
+        shard.driver().cancel(operation);
+    }
+}
+
+/// The end of a socket one of whose callbacks panicked. Gives who is to be told, and the token.
+pub(super) fn abort(shard: &Shard, key: Key) -> Option<(Rc<dyn SocketEvents>, u64)> {
+    let listening = shard.net().sockets.borrow_mut().get_mut(key)?.listening.take();
+    close(shard, key);
+    listening.map(|listening| (listening.events, listening.token))
+}
+
 /// Ends everything on the socket; the descriptor is closed when the last operation has come back.
 pub(super) fn close(shard: &Shard, key: Key) {
-    let (fd, receive, send) = {
+    let (fd, listening, receive, send) = {
         let mut sockets = shard.net().sockets.borrow_mut();
         let Some(entry) = sockets.get_mut(key) else { return };
         if std::mem::replace(&mut entry.closing, true) {
             return;
         }
-        entry.listening = None;
+        let listening = entry.listening.take();
         let receive = match entry.receiving {
             Receiving::Armed(operation) | Receiving::Stopping { operation, .. } => Some(operation),
             Receiving::Idle | Receiving::Ended => None,
         };
-        (entry.fd, receive, entry.sending)
+        (entry.fd, listening, receive, entry.sending)
     };
     let mut driver = shard.driver();
     receive.into_iter().chain(send).for_each(|operation| driver.cancel(operation));
     drop(driver);
     close_if_quiet(shard, key, fd);
+    // Last and with nothing borrowed: its destructor may be anybody's code, and may hold other sockets.
+    drop(listening);
 }
 
 fn close_if_quiet(shard: &Shard, key: Key, fd: Descriptor) {
@@ -357,7 +391,8 @@ impl SocketEntry {
     }
 
     fn stopped(&mut self) -> Told {
-        let again = matches!(self.receiving, Receiving::Stopping { again: true, .. });
+        // A cancel that nobody asked for must not leave a reader waiting for ever.
+        let again = matches!(self.receiving, Receiving::Stopping { again: true, .. } | Receiving::Armed(_));
         self.receiving = Receiving::Idle;
         if self.closing {
             Told::CloseIfQuiet(self.fd)

@@ -1,13 +1,17 @@
 //! The async face: a connection as a pair of futures, built on the event face.
 //!
-//! Received leases wait in a short queue; beyond [`QUEUE_MAX`] receiving is stopped, so that a reader that does
-//! not read puts pressure on the peer and not on memory.
+//! Received leases wait in a short queue; at [`QUEUE_MAX`] receiving is stopped, so that a reader that does not read
+//! puts pressure on the peer and not on memory. What nobody waits for leaves the pool's supply: a stream that is not
+//! read never takes the receive buffers of the others.
 
-use super::{HowToShut, Outgoing, ReceiveEnd, Sent, Socket, SocketAddress, SocketEvents};
+use super::{
+    HowToShut, Outgoing, ReceiveEnd, Sent, Socket, SocketAddress, SocketEvents, socket::stop_receiving,
+};
 use crate::{
     buffers::Lease,
     error::{Error, Result},
     shard::Shard,
+    table::Key,
     time,
 };
 use bytes::Bytes;
@@ -21,7 +25,7 @@ use std::{
     time::Duration,
 };
 
-/// Leases that may wait for the reader before receiving stops.
+/// Leases that may wait for the reader before receiving stops; those already on their way still come.
 const QUEUE_MAX: usize = 8;
 
 /// A connected stream with `read` and `write` futures. Dropping it closes it at once; [`Stream::finish`] ends it
@@ -41,28 +45,71 @@ struct Inner {
     received: VecDeque<Lease>,
     end: Option<ReceiveEnd>,
     receiving: bool,
+    writing: bool,
     sent: Option<Sent>,
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
 
 impl SocketEvents for State {
-    fn on_received(&self, _shard: &Shard, _token: u64, bytes: Lease) {
-        let mut inner = self.inner.borrow_mut();
-        inner.received.push_back(bytes);
-        wake(inner.reader.take());
+    fn on_received(&self, shard: &Shard, token: u64, mut bytes: Lease) {
+        let (reader, stop) = {
+            let mut inner = self.inner.borrow_mut();
+            let reader = inner.reader.take();
+            if reader.is_none() {
+                bytes.detach();
+            }
+            inner.received.push_back(bytes);
+            let stop = inner.receiving && inner.received.len() >= QUEUE_MAX;
+            inner.receiving &= !stop;
+            (reader, stop)
+        };
+        if stop {
+            stop_receiving(shard, Key::from_u64(token));
+        }
+        wake(reader);
     }
 
     fn on_receive_end(&self, _shard: &Shard, _token: u64, end: ReceiveEnd) {
-        let mut inner = self.inner.borrow_mut();
-        inner.end = Some(end);
-        wake(inner.reader.take());
+        let reader = {
+            let mut inner = self.inner.borrow_mut();
+            inner.end = Some(end);
+            inner.reader.take()
+        };
+        wake(reader);
     }
 
     fn on_sent(&self, _shard: &Shard, _token: u64, sent: Sent) {
-        let mut inner = self.inner.borrow_mut();
-        inner.sent = Some(sent);
-        wake(inner.writer.take());
+        let writer = {
+            let mut inner = self.inner.borrow_mut();
+            inner.sent = Some(sent);
+            inner.writer.take()
+        };
+        wake(writer);
+    }
+}
+
+/// Puts the waker into its place. The one before it is dropped with nothing borrowed.
+fn keep(state: &State, place: impl FnOnce(&mut Inner) -> &mut Option<Waker>, context: &Context<'_>) {
+    let waker = context.waker().clone();
+    let before = place(&mut state.inner.borrow_mut()).replace(waker);
+    drop(before);
+}
+
+/// The one write that is being awaited.
+struct Writing<'a>(&'a State);
+
+impl<'a> Writing<'a> {
+    fn begin(state: &'a State) -> Self {
+        let already = std::mem::replace(&mut state.inner.borrow_mut().writing, true);
+        assert!(!already, "one write at a time per stream");
+        Writing(state)
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.inner.borrow_mut().writing = false;
     }
 }
 
@@ -74,7 +121,7 @@ impl Stream {
     /// The async face of an accepted socket.
     pub fn new(socket: Socket) -> Self {
         let state = Rc::new(State::default());
-        socket.listen_to(state.clone(), 0);
+        socket.listen_to(state.clone(), socket.key().to_u64());
         Stream { socket, state }
     }
 
@@ -106,12 +153,6 @@ impl Stream {
     pub fn poll_read(&self, context: &mut Context<'_>) -> Poll<io::Result<Option<Lease>>> {
         let mut inner = self.state.inner.borrow_mut();
         if let Some(lease) = inner.received.pop_front() {
-            let stop = inner.receiving && inner.received.len() >= QUEUE_MAX;
-            inner.receiving &= !stop;
-            drop(inner);
-            if stop {
-                self.socket.stop_receiving();
-            }
             return Poll::Ready(Ok(Some(lease)));
         }
         match &inner.end {
@@ -119,9 +160,10 @@ impl Stream {
             Some(ReceiveEnd::Failed(error)) => return Poll::Ready(Err(copy_of(error))),
             None => {}
         }
-        inner.reader = Some(context.waker().clone());
-        if !std::mem::replace(&mut inner.receiving, true) {
-            drop(inner);
+        let start = !std::mem::replace(&mut inner.receiving, true);
+        drop(inner);
+        keep(&self.state, |inner| &mut inner.reader, context);
+        if start {
             self.socket.start_receiving();
         }
         Poll::Pending
@@ -133,7 +175,8 @@ impl Stream {
     /// The connection's error.
     ///
     /// # Panics
-    /// When another write on this stream has not resolved.
+    /// When another write on this stream is being awaited. One that was dropped is no hindrance: its bytes go out
+    /// whole, and then these.
     pub async fn write_all(&self, bytes: Vec<u8>) -> io::Result<Vec<u8>> {
         match self.write(Outgoing::Vec(bytes)).await? {
             Outgoing::Vec(bytes) => Ok(bytes),
@@ -154,19 +197,35 @@ impl Stream {
     /// # Errors
     /// The connection's error.
     pub async fn write(&self, buffer: Outgoing) -> io::Result<Outgoing> {
+        let _writing = Writing::begin(&self.state);
+        // A write that was dropped half-way is finished by the kernel: order on the wire is kept.
+        self.until(|| !self.socket.is_sending()).await;
+        let left_over = self.state.inner.borrow_mut().sent.take();
+        drop(left_over);
+        if !self.socket.is_open() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
         self.socket.send(buffer);
-        let sent = std::future::poll_fn(|context| {
-            let mut inner = self.state.inner.borrow_mut();
-            match inner.sent.take() {
-                Some(sent) => Poll::Ready(sent),
-                None => {
-                    inner.writer = Some(context.waker().clone());
-                    Poll::Pending
-                }
+        let mut sent = None;
+        self.until(|| {
+            sent = self.state.inner.borrow_mut().sent.take();
+            sent.is_some()
+        })
+        .await;
+        let sent = sent.expect("that was waited for");
+        sent.result.map(|()| sent.buffer)
+    }
+
+    /// Waits, as the one writer, until something holds that `on_sent` brings about.
+    async fn until(&self, mut done: impl FnMut() -> bool) {
+        std::future::poll_fn(|context| match done() {
+            true => Poll::Ready(()),
+            false => {
+                keep(&self.state, |inner| &mut inner.writer, context);
+                Poll::Pending
             }
         })
         .await;
-        sent.result.map(|()| sent.buffer)
     }
 
     /// Ends the sending side: the peer reads to the end of what was sent.
