@@ -34,7 +34,7 @@ fn end(failure: &Failure) -> ExitCode {
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
-        Command::Bench { .. } => Err(later("bench")),
+        Command::Bench { args } => Ok(ExitCode::from(shardlet::load::command::main(args))),
         Command::Doctor => Ok(examine()),
         Command::Demo(server) => start("demo", &server),
         Command::Serve { dir, server } => startup::check_folder(&dir).and_then(|()| start("serve", &server)),

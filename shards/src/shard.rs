@@ -56,6 +56,7 @@ struct Inner {
     net: Net,
     files: Files,
     timers: RefCell<Timers>,
+    alarm: RefCell<Option<Alarm>>,
     tasks: Rc<TaskQueue>,
     inbox: Inbox,
     clock: Clock,
@@ -122,6 +123,13 @@ impl Timers {
     }
 }
 
+/// The one deadline of a shard that is not rounded to milliseconds.
+struct Alarm {
+    at: Duration,
+    events: Rc<dyn TimerEvents>,
+    token: u64,
+}
+
 fn round_up_ms(at: Duration) -> u64 {
     // What does not fit lies 584 million years ahead.
     u64::try_from(at.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
@@ -148,6 +156,7 @@ impl Shard {
                 net: Net::default(),
                 files: Files::default(),
                 timers: RefCell::new(Timers { wheel: Wheel::new(now.as_millis() as u64) }),
+                alarm: RefCell::default(),
                 tasks,
                 inbox: parts.inbox,
                 clock: parts.clock,
@@ -225,6 +234,23 @@ impl Shard {
         // Dropped after the wheel is let go: the destructor of an event may be anybody's code.
         let target = self.timers().remove(timer);
         target.is_some()
+    }
+
+    /// Arms the shard's alarm, in place of the one before: `events` is told at `at` or later, and no later than the
+    /// kernel's clock and the turn under way make it; other timers are rounded up to milliseconds. There is one per
+    /// shard, for work that is paced by the clock.
+    pub fn set_alarm(&self, at: Duration, events: Rc<dyn TimerEvents>, token: u64) {
+        self.inner.alarm.replace(Some(Alarm { at, events, token }));
+    }
+
+    /// Takes the alarm back, if it has not gone off.
+    pub fn clear_alarm(&self) {
+        self.inner.alarm.take();
+    }
+
+    /// A fresh reading of the clock behind [`Shard::now`], which stands still for a turn.
+    pub fn read_clock(&self) -> Duration {
+        self.inner.clock.now()
     }
 
     /// The one value of type `T` on this shard, made when first asked for: state per core without locks.
@@ -410,15 +436,12 @@ impl Shard {
         if busy || !self.inner.inbox.is_empty() {
             return Wait::No;
         }
-        let wait = match self.timers().wheel.next_deadline_ms() {
+        let wait = match self.next_timer() {
             None => Wait::Forever,
-            Some(deadline) => {
-                let now = self.inner.clock.now();
-                match Duration::from_millis(deadline).checked_sub(now) {
-                    Some(left) if !left.is_zero() => Wait::AtMost(left),
-                    _ => return Wait::No,
-                }
-            }
+            Some(deadline) => match deadline.checked_sub(self.inner.clock.now()) {
+                Some(left) if !left.is_zero() => Wait::AtMost(left),
+                _ => return Wait::No,
+            },
         };
         if self.inner.inbox.park() { wait } else { Wait::No }
     }
@@ -480,6 +503,11 @@ impl Shard {
                 TimerTarget::Accept(listener) => net::accept(self, listener),
             }
         }
+        let now = self.now();
+        let alarm = self.inner.alarm.borrow_mut().take_if(|alarm| alarm.at <= now);
+        if let Some(Alarm { events, token, .. }) = alarm {
+            self.fenced(|| events.on_timer(self, token));
+        }
     }
 
     fn account_turn(&self, began: Duration) {
@@ -504,9 +532,11 @@ impl Shard {
         self.inner.tasks.is_idle() && !self.driver().has_work() && self.inner.inbox.is_empty()
     }
 
-    /// When the next timer is due, on the scale of [`Shard::now`].
+    /// When the next timer or the alarm is due, on the scale of [`Shard::now`].
     pub(crate) fn next_timer(&self) -> Option<Duration> {
-        self.timers().wheel.next_deadline_ms().map(Duration::from_millis)
+        let alarm = self.inner.alarm.borrow().as_ref().map(|alarm| alarm.at);
+        let timer = self.timers().wheel.next_deadline_ms().map(Duration::from_millis);
+        alarm.into_iter().chain(timer).min()
     }
 
     /// The end of the shard: futures dropped, sockets closed, operations reaped. Gives how many operations did

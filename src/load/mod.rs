@@ -5,14 +5,22 @@
 //! `schedule` (when) → `client` (sockets) → `record`, `intervals`, `health` (what came back) → `result` →
 //! `interval_log` and `report` (files and screens). `compare` and `merge` start from saved results.
 
+pub mod args;
+pub mod client;
+pub mod command;
 pub mod compare;
+pub mod error;
 pub mod health;
 pub mod interval_log;
 pub mod intervals;
 pub mod merge;
+pub mod output;
+pub mod plan;
 pub mod record;
 pub mod report;
+pub mod requests;
 pub mod result;
+pub mod run;
 pub mod schedule;
 pub mod sweep;
 #[cfg(test)]

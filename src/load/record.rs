@@ -136,10 +136,16 @@ impl Counters {
         self.errors.iter().sum()
     }
 
-    /// Requests accounted for: answered (a whole answer that was not expected is one of these) or failed.
+    /// Requests accounted for, each once: answered (also with what was not expected), or failed. Failed attempts to
+    /// connect are no requests: one that got no connection at all is counted as not sent.
     pub fn requests(&self) -> u64 {
-        let unwanted = self.errors_of(ErrorKind::Status) + self.errors_of(ErrorKind::Body);
-        self.answered + self.errors_total() - unwanted
+        let answered_unwanted = self.errors_of(ErrorKind::Status) + self.errors_of(ErrorKind::Body);
+        self.answered + self.failed() - answered_unwanted
+    }
+
+    /// Requests that brought no answer, or not the expected one.
+    pub fn failed(&self) -> u64 {
+        self.errors_total() - self.errors_of(ErrorKind::Connect)
     }
 
     /// Failures of one kind.
@@ -149,7 +155,7 @@ impl Counters {
 
     /// The share of requests that failed, 0 to 1.
     pub fn error_share(&self) -> f64 {
-        self.errors_total() as f64 / self.requests().max(1) as f64
+        self.failed() as f64 / self.requests().max(1) as f64
     }
 
     /// Adds another's sums.

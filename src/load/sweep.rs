@@ -243,11 +243,11 @@ mod tests {
 
     #[test]
     fn an_invalid_generator_and_failures_break_a_step() {
-        let base = point(1_000.0, 50_000.0);
-        assert!(base.clone().judged(None).kept);
-        assert!(!SweepPoint { valid: false, ..base.clone() }.judged(None).kept);
-        assert!(!SweepPoint { error_share: 0.02, ..base.clone() }.judged(None).kept);
-        assert!(!SweepPoint { achieved: 900.0, ..base }.judged(None).kept);
+        let base = || point(1_000.0, 50_000.0);
+        assert!(base().judged(None).kept);
+        assert!(!SweepPoint { valid: false, ..base() }.judged(None).kept);
+        assert!(!SweepPoint { error_share: 0.02, ..base() }.judged(None).kept);
+        assert!(!SweepPoint { achieved: 900.0, ..base() }.judged(None).kept);
     }
 
     #[test]

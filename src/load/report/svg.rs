@@ -171,7 +171,8 @@ impl Canvas {
     pub fn legend(&mut self, right: f64, y: f64, names: &[(&str, String)]) {
         let mut x = right;
         for (name, classes) in names.iter().rev() {
-            x -= 7.0 * name.chars().count() as f64;
+            // Wide enough for the widest letters, so that names never meet.
+            x -= 8.0 * name.chars().count() as f64;
             self.text((x, y), "", name);
             self.line((x - 24.0, y - 4.0), (x - 6.0, y - 4.0), &format!("l {classes}"));
             x -= 42.0;

@@ -1,0 +1,114 @@
+//! `shardlet bench`: from the words typed to an exit code. Neighbours: `args` and `plan` before it, `run` for a run,
+//! `output` for what is written. The program's `main` calls [`main`] and nothing else of this folder.
+
+use std::{ffi::OsString, fs, io, path::Path};
+
+use clap::Parser;
+
+use super::{
+    args::{Action, BenchArgs, CompareArgs, MergeArgs, ReportArgs, RunArgs},
+    compare::{self, CompareOptions, Comparison, Side},
+    error::LoadError,
+    merge,
+    output::{self, Output},
+    plan::Plan,
+    report::charts,
+    run, units,
+};
+
+/// Runs the load tool with the words behind `bench`. Answers the exit code; what is to be said was printed.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
+    let words = ["shardlet bench".into()].into_iter().chain(args);
+    let args = match BenchArgs::try_parse_from(words) {
+        Ok(args) => args,
+        Err(error) => {
+            // Help and version are answers, not errors; clap prints either where it belongs.
+            let _ = error.print();
+            return if error.use_stderr() { 2 } else { 0 };
+        }
+    };
+    let outcome = match args.action {
+        None => measure(&args.run),
+        Some(Action::Compare(args)) => compare(&args),
+        Some(Action::Merge(args)) => merge(&args),
+        Some(Action::Report(args)) => report(&args),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("{error}");
+        error.exit_code
+    })
+}
+
+fn measure(args: &RunArgs) -> Result<u8, LoadError> {
+    let plan = Plan::new(args)?;
+    plan.notes.iter().for_each(|note| eprintln!("note: {note}"));
+    let result = run::run(plan, &args.output)?;
+    output::present(&result, &args.output)
+}
+
+fn compare(args: &CompareArgs) -> Result<u8, LoadError> {
+    let quantiles: Option<Vec<f64>> =
+        args.on.split(',').map(|name| units::parse_quantile(name.trim())).collect();
+    let quantiles =
+        quantiles.ok_or_else(|| LoadError::usage("--on takes percentiles, such as p50,p99,max"))?;
+    let sides = args.results.iter().map(|names| read_side(names)).collect::<Result<Vec<_>, _>>()?;
+    let options = CompareOptions { quantiles, tolerance: args.tolerance };
+    let (base, others) = (&sides[0], &sides[1..]);
+    let comparisons: Vec<Comparison> =
+        others.iter().map(|other| Comparison::of(base, other, &options)).collect();
+    let text: Vec<String> = comparisons.iter().map(Comparison::text).collect();
+    output::print(&text.join("\n"))?;
+    if let Some(file) = &args.svg {
+        write(file, &charts::stand_alone("shardlet bench compare", vec![compare::overlay(&sides)]))?;
+    }
+    if let Some(file) = &args.html {
+        write(file, &compare::page(&sides, &comparisons))?;
+    }
+    let worse = comparisons.iter().any(Comparison::is_worse);
+    let tolerance = args.tolerance * 100.0;
+    output::print(&match worse {
+        true => format!("\nB is worse by more than {tolerance} % beyond noise\n"),
+        false => format!("\nB is not worse by more than {tolerance} % beyond noise\n"),
+    })?;
+    Ok(u8::from(worse))
+}
+
+fn read_side(names: &str) -> Result<Side, LoadError> {
+    let runs = names.split(',').map(|name| output::read(Path::new(name))).collect::<Result<Vec<_>, _>>()?;
+    let label = runs[0].meta.label.clone();
+    Ok(Side { name: if label.is_empty() { names.to_owned() } else { format!("{label} ({names})") }, runs })
+}
+
+fn merge(args: &MergeArgs) -> Result<u8, LoadError> {
+    let open = |path: &std::path::PathBuf| {
+        let failed = |error: io::Error| LoadError::usage(format!("{}: {error}", path.display()));
+        fs::File::open(path).map(io::BufReader::new).map_err(failed)
+    };
+    let inputs = args.results.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let failed =
+        |error: io::Error| LoadError::run_time(format!("merge into {}: {error}", args.output.display()));
+    // Written beside its place and moved there when whole: the output may be one of the inputs.
+    let partial = args.output.with_extension("partial");
+    let out = fs::File::create(&partial).map(io::BufWriter::new).map_err(failed)?;
+    if let Err(error) = merge::merge(inputs, out) {
+        let _ = fs::remove_file(&partial);
+        return Err(failed(error));
+    }
+    fs::rename(&partial, &args.output).map_err(failed)?;
+    let result = output::read(&args.output)?;
+    output::present(&result, &Output { save: Some(args.output.clone()), ..Output::default() })
+}
+
+fn report(args: &ReportArgs) -> Result<u8, LoadError> {
+    if args.output.save.is_some() {
+        return Err(LoadError::usage(
+            "the result is saved already; report makes --html, --svg, --json, --hgrm",
+        ));
+    }
+    let result = output::read(&args.result)?;
+    output::present(&result, &Output { save: Some(args.result.clone()), ..args.output.clone() })
+}
+
+fn write(file: &Path, text: &str) -> Result<(), LoadError> {
+    fs::write(file, text).map_err(|error| LoadError::run_time(format!("write {}: {error}", file.display())))
+}
