@@ -148,7 +148,10 @@ impl ShardHandle {
     }
 
     /// Like `execute` without the bound, for answers to work that is itself bounded.
-    pub(crate) fn reply<F>(&self, task: F) -> std::result::Result<(), Undelivered<F>>
+    ///
+    /// # Errors
+    /// The task back, with `Stopping`.
+    pub fn reply<F>(&self, task: F) -> std::result::Result<(), Undelivered<F>>
     where
         F: FnOnce(&Shard) + Send + 'static,
     {

@@ -108,6 +108,11 @@ pub(super) const TASKS_MAX: u32 = 4;
 
 impl World {
     pub(super) fn new() -> World {
+        World::with_post(None)
+    }
+
+    /// A world whose parcels come another way than through the mailbox.
+    pub(super) fn with_post(post: Option<Arc<dyn Post>>) -> World {
         let mailbox = Arc::new(Mailbox {
             home: thread::current().id(),
             parcels: Mutex::default(),
@@ -118,7 +123,7 @@ impl World {
         let driver = inner.clone();
         let exchanges = Exchanges::new(TableOptions {
             shard: 0,
-            post: mailbox.clone(),
+            post: post.unwrap_or_else(|| mailbox.clone()),
             workers: Some(jobs.clone()),
             tasks_max: TASKS_MAX,
             on_ready: Box::new(move |exchanges| driver.drive_ready(exchanges)),

@@ -46,7 +46,7 @@ fn act(random: &Random, x: &mut Exchange, number: u64, tally: &Arc<Tally>) -> Re
         9 => {
             x.read()?;
         }
-        10 => panic!("asked for by the schedule"),
+        10 => std::panic::resume_unwind(Box::new("asked for by the schedule")),
         11 => return Err(crate::error::Error::handler("asked for by the schedule")),
         12 => x.set_slow_client(SlowClient::DropOldest),
         13 => {
@@ -66,7 +66,7 @@ fn act(random: &Random, x: &mut Exchange, number: u64, tally: &Arc<Tally>) -> Re
 fn send(context: &AsyncContext, number: u64, choice: u64) {
     let task = move |x: &mut Exchange| match choice % 4 {
         0 => x.complete(),
-        1 => panic!("asked for by the schedule"),
+        1 => std::panic::resume_unwind(Box::new("asked for by the schedule")),
         2 => x.redispatch("/task"),
         _ => write!(x, "{number};"),
     };
@@ -87,7 +87,10 @@ fn script(
     move |x, callback| {
         if !told.replace(true) {
             let told = tally.clone();
-            x.on_complete(move |_, _| *told.completes.lock().unwrap().entry(number).or_default() += 1);
+            x.on_complete(move |x, _| {
+                assert!(x.complete().is_err(), "the end is over");
+                *told.completes.lock().unwrap().entry(number).or_default() += 1;
+            });
             x.set_water_marks(WaterMarks { high: 6, low: 2, limit: 1000 });
             let (r, t) = (random.clone(), tally.clone());
             x.on_timeout(move |x| act(&r, x, number, &t));
@@ -136,7 +139,8 @@ fn happen(random: &Random, world: &World, key: Key, tally: &Arc<Tally>) {
     }
 }
 
-fn run(seed: u64) {
+/// Runs a seed and gives the counters at its end.
+fn run(seed: u64) -> LifeCycleCounters {
     let what = format!("SHARDLET_SEED={seed}");
     let random = Random::new(seed);
     let world = World::new();
@@ -168,23 +172,31 @@ fn run(seed: u64) {
     let completes = tally.completes.lock().unwrap();
     assert!(completes.values().all(|count| *count == 1), "{what}: on_complete {completes:?}");
     assert_eq!(completes.len(), 20, "{what}: each was told of its end");
+    world.counters()
 }
 
 #[test]
 fn random_schedules() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let silent = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|info| {
-        if info.payload().downcast_ref::<&str>() != Some(&"asked for by the schedule") {
-            eprintln!("{info}");
-        }
-    }));
     match number("SHARDLET_SEED") {
-        Some(seed) => run(seed),
-        None => (1..=number("SHARDLET_SEEDS").unwrap_or(300)).for_each(|seed| {
-            let caught = std::panic::catch_unwind(|| run(seed));
-            assert!(caught.is_ok(), "replay with SHARDLET_SEED={seed}");
-        }),
+        Some(seed) => drop(run(seed)),
+        None => run_seeds(number("SHARDLET_SEEDS").unwrap_or(300)),
     }
-    std::panic::set_hook(silent);
+}
+
+fn run_seeds(count: u64) {
+    let mut sum = LifeCycleCounters::default();
+    for seed in 1..=count {
+        let caught = std::panic::catch_unwind(|| run(seed));
+        sum.merge(&caught.unwrap_or_else(|_| panic!("replay with SHARDLET_SEED={seed}")));
+    }
+    // The schedules are worth something only if they end in every way they can.
+    for reason in EndReason::ALL {
+        let possible = !matches!(
+            reason,
+            EndReason::ProtocolError | EndReason::SlowClient | EndReason::Reload | EndReason::Aborted
+        );
+        assert!(!possible || sum.ended(reason) > 0, "no schedule ended with {reason}");
+    }
+    assert!(sum.stale_tasks_dropped > 0 && sum.double_terminal_suppressed > 0 && sum.panics > 0, "{sum:?}");
 }

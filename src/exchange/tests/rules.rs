@@ -560,6 +560,31 @@ fn a_flush_right_before_the_end_is_part_of_the_end() {
     assert_eq!(exchanges.next_action(key), None);
 }
 
+/// The same through the inbox of a shard of the runtime.
+#[test]
+fn l_1_tasks_and_wake_ups_come_through_the_inbox_of_a_shard() {
+    let sim = shards::testing::Simulation::new(1);
+    let post = Arc::new(crate::exchange::ShardPost::new(sim.shard(0).handle()));
+    let world = World::with_post(Some(post));
+    let kept = Rc::new(RefCell::new(None));
+    let keep = kept.clone();
+    let key = world.get(asynchronous(async move |x: &mut Exchange| {
+        let (sender, receiver) = handoff::<u32>();
+        *keep.borrow_mut() = Some((sender, x.context().executor()));
+        let number = receiver.await.unwrap_or_default();
+        write!(x, "{number}")
+    }));
+    let (sender, executor) = kept.borrow_mut().take().unwrap();
+    let foreign = thread::spawn(move || {
+        executor.execute(|x: &mut Exchange| write!(x, "task ")).unwrap();
+        sender.send(42).unwrap();
+    });
+    foreign.join().unwrap();
+    assert!(sim.run_until(milliseconds(1000), || world.wire(key).released));
+    assert_eq!(world.body(key), "task 42");
+    world.assert_at_rest("inbox");
+}
+
 /// Fault 17.
 #[test]
 fn fault_17_a_timer_of_an_earlier_generation_is_ignored_and_counted() {
