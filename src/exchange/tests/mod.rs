@@ -1,5 +1,6 @@
 //! A container of paper for the exchanges: scripted handlers, a wire that is a vector, simulated time.
 
+mod bodies;
 mod faults;
 mod grid;
 mod random;
