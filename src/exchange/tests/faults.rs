@@ -301,3 +301,19 @@ fn fault_64_no_continue_behind_or_without_a_body() {
     assert_eq!(world.wire(plain).continues, 0);
     world.assert_at_rest("continue");
 }
+
+/// D12: what a parked exchange occupies besides its own closures, heap parts of a small head included.
+#[test]
+fn a_parked_exchange_is_small() {
+    use crate::exchange::{
+        async_context::ContextCore,
+        core::{Core, Rare},
+    };
+    let snapshot = head().snapshot().unwrap();
+    let bytes = size_of::<Core>()
+        + size_of::<Rare>()
+        + size_of::<ContextCore>()
+        + size_of_val(&*snapshot)
+        + snapshot.heap_bytes();
+    assert!(bytes <= 1024, "{bytes} bytes for a parked exchange");
+}
