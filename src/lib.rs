@@ -1,5 +1,6 @@
 //! shardlet
 
+mod connection;
 pub mod error;
 pub mod exchange;
 pub mod handlers;
@@ -7,4 +8,16 @@ pub mod http1;
 pub mod limits;
 pub mod load;
 pub mod metrics;
+pub mod routing;
+pub mod server;
+pub mod shutdown;
+pub mod stats;
 pub mod workers;
+
+pub use error::{EndReason, Error, Result};
+pub use exchange::{AsyncContext, Exchange, Request, asynchronous};
+pub use http::StatusCode;
+pub use limits::Limits;
+pub use routing::{Coordinator, Filter, Router, any, get, post};
+pub use server::Server;
+pub use shutdown::ShutdownPlan;

@@ -5,11 +5,13 @@ mod cli;
 mod doctor;
 mod failure;
 mod logging;
+mod run;
 mod signals;
 mod startup;
 
 use cli::{Command, Refusal};
 use failure::{Exit, Failure};
+use shardlet::handlers;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -36,9 +38,9 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Bench { args } => Ok(ExitCode::from(shardlet::load::command::main(args))),
         Command::Doctor => Ok(examine()),
-        Command::Demo(server) => start("demo", &server),
+        Command::Demo(args) => run::run("demo", &args, handlers::demo::router),
         Command::Serve { dir, server } => startup::check_folder(&dir).and_then(|()| start("serve", &server)),
-        Command::Respond(args) => start("respond", &args.server),
+        Command::Respond(args) => respond(args),
     }
 }
 
@@ -52,6 +54,14 @@ fn examine() -> ExitCode {
 fn start(command: &str, server: &cli::ServerArgs) -> Result<ExitCode, Failure> {
     let _prepared = startup::prepare(server)?;
     Err(later(command))
+}
+
+/// A fixed answer to every request.
+fn respond(args: cli::RespondArgs) -> Result<ExitCode, Failure> {
+    let cli::RespondArgs { status, body, headers, server } = args;
+    let fields: Vec<_> = headers.into_iter().map(|field| (field.name.to_string(), field.value)).collect();
+    let answer = handlers::fixed::Answer::new(status, body.into_bytes(), fields);
+    run::run("respond", &server, move |_| handlers::fixed::router(&answer))
 }
 
 fn later(command: &str) -> Failure {

@@ -8,7 +8,7 @@ use crate::{
     handle::{ShardHandle, ShardId},
     inbox::{self, Inbox, WakeFd},
     offload::OffloadPool,
-    shard::{Budgets, Parts, Shard},
+    shard::{Budgets, Parts, Shard, Siblings},
     sync::Arc,
     tasks::{JoinError, panic_message},
     watchdog::Watchdog,
@@ -69,6 +69,11 @@ impl Builder {
     pub fn shards(mut self, count: usize) -> Self {
         self.shards = count.clamp(1, usize::from(u16::MAX));
         self
+    }
+
+    /// How many shards will be started.
+    pub fn shard_count(&self) -> usize {
+        self.shards
     }
 
     /// Which cores to pin to, shard by shard; fewer cores than shards go round. Default: those allowed, in order.
@@ -145,12 +150,17 @@ impl Builder {
             }
         };
         let root = Arc::new(root);
+        let siblings = Siblings::default();
         let mut shards = Shards { handles: Vec::new(), threads: Vec::new(), report, _watchdog: None };
+        let common = Common { report: shards.report.clone(), clock, offload, siblings };
+        let seeds = (0..self.shards).map(|index| self.seed(index, &common)).collect::<Result<Vec<_>>>()?;
+        shards.handles = seeds.iter().map(|seed| seed.handle.clone()).collect();
+        // Nobody has set it before: it was made above.
+        let _ = common.siblings.set(shards.handles.clone());
         let mut begin = Vec::new();
-        for index in 0..self.shards {
-            match self.start_one(index, &shards.report, clock, offload.clone(), &root) {
+        for (index, seed) in seeds.into_iter().enumerate() {
+            match self.start_one(index, seed, &root) {
                 Ok(started) => {
-                    shards.handles.push(started.handle);
                     shards.threads.push(started.thread);
                     begin.push((started.ready, started.begin));
                 }
@@ -172,52 +182,36 @@ impl Builder {
         Ok(shards)
     }
 
-    fn start_one<F, R>(
-        &self,
-        index: usize,
-        report: &ProbeReport,
-        clock: Start,
-        offload: Option<Arc<OffloadPool>>,
-        root: &Arc<F>,
-    ) -> Result<Started<R::Output>>
+    fn start_one<F, R>(&self, index: usize, seed: Seed, root: &Arc<F>) -> Result<Started<R::Output>>
     where
         F: Fn(Shard) -> R + Send + Sync + 'static,
         R: Future + 'static,
         R::Output: Send + 'static,
     {
-        let seed = self.seed(index, report, clock, offload)?;
-        let (handle, root) = (seed.handle.clone(), root.clone());
+        let root = root.clone();
         let (answer, ready) = mpsc::channel();
         let (begin, may_begin) = mpsc::channel();
         let thread = thread::Builder::new().name(format!("{}-{index}", self.name));
         let thread = thread.spawn(move || seed.run(&*root, &answer, &may_begin));
         let thread = thread.map_err(|source| Error::kernel("start a shard's thread", source))?;
-        Ok(Started { handle, thread, ready, begin })
+        Ok(Started { thread, ready, begin })
     }
 
-    fn seed(
-        &self,
-        index: usize,
-        report: &ProbeReport,
-        clock: Start,
-        offload: Option<Arc<OffloadPool>>,
-    ) -> Result<Seed> {
+    fn seed(&self, index: usize, common: &Common) -> Result<Seed> {
         let wake = WakeFd::new().map_err(|source| Error::kernel("make an eventfd", source))?;
         let wake = Arc::new(wake);
         let (sender, inbox) = inbox::channel(self.inbox_messages_max, wake.clone());
         let mut options = self.options.clone();
-        options.multishot_receive &= report.multishot_receive;
+        options.multishot_receive &= common.report.multishot_receive;
         let cores = self.cores.clone().unwrap_or_else(affinity::available_cores);
         Ok(Seed {
             handle: ShardHandle::new(ShardId(index as u16), sender),
             inbox,
             wake,
-            report: report.clone(),
+            common: common.clone(),
             options,
             core: (!cores.is_empty()).then(|| cores[index % cores.len()]),
-            clock,
             budgets: self.budgets,
-            offload,
             tear_down: self.tear_down,
         })
     }
@@ -225,7 +219,6 @@ impl Builder {
 
 /// A shard's thread that sets its shard up, says how that went, and waits for the word to begin.
 struct Started<T> {
-    handle: ShardHandle,
     thread: thread::JoinHandle<ShardEnd<T>>,
     ready: Ready,
     begin: Begin,
@@ -234,17 +227,24 @@ struct Started<T> {
 type Ready = mpsc::Receiver<Result<()>>;
 type Begin = mpsc::Sender<()>;
 
+/// What all shards of a start have in common.
+#[derive(Clone)]
+struct Common {
+    report: ProbeReport,
+    clock: Start,
+    offload: Option<Arc<OffloadPool>>,
+    siblings: Siblings,
+}
+
 /// Everything a shard's thread starts with.
 struct Seed {
     handle: ShardHandle,
     inbox: Inbox,
     wake: Arc<WakeFd>,
-    report: ProbeReport,
+    common: Common,
     options: DriverOptions,
     core: Option<usize>,
-    clock: Start,
     budgets: Budgets,
-    offload: Option<Arc<OffloadPool>>,
     tear_down: Duration,
 }
 
@@ -285,14 +285,15 @@ impl Seed {
     }
 
     fn build(self) -> Result<Shard> {
-        let driver = Driver::new(self.report.driver, &self.options, self.wake)?;
+        let driver = Driver::new(self.common.report.driver, &self.options, self.wake)?;
         Ok(Shard::new(Parts {
             handle: self.handle,
             inbox: self.inbox,
             driver,
-            clock: Clock::Real(self.clock),
+            clock: Clock::Real(self.common.clock),
             budgets: self.budgets,
-            offload: self.offload,
+            offload: self.common.offload,
+            siblings: self.common.siblings,
         }))
     }
 }

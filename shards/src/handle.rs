@@ -147,6 +147,32 @@ impl ShardHandle {
         }
     }
 
+    /// Sends a value that comes back whole when it is not taken; `run` gets it on the shard.
+    ///
+    /// # Errors
+    /// The value back, with `Full` or `Stopping`.
+    pub fn send<T: Send + 'static>(
+        &self,
+        value: T,
+        run: fn(&Shard, T),
+    ) -> std::result::Result<(), Undelivered<T>> {
+        let posted = self.shared.sender.post(Package { value, run });
+        posted.map_err(Package::back)
+    }
+
+    /// As [`ShardHandle::send`] without the bound of the inbox: only for answers to work that is bounded itself.
+    ///
+    /// # Errors
+    /// The value back, with `Stopping`.
+    pub fn send_reply<T: Send + 'static>(
+        &self,
+        value: T,
+        run: fn(&Shard, T),
+    ) -> std::result::Result<(), Undelivered<T>> {
+        let posted = self.shared.sender.post_reply(Package { value, run });
+        posted.map_err(Package::back)
+    }
+
     /// Like `execute` without the bound, for answers to work that is itself bounded.
     ///
     /// # Errors
@@ -166,13 +192,8 @@ impl ShardHandle {
     where
         F: FnOnce(&Shard) + Send + 'static,
     {
-        how(&self.shared.sender, OnShard(task)).map_err(|rejected| Undelivered {
-            task: rejected.task.0,
-            reason: match rejected.reason {
-                RejectReason::Full => DeliveryError::Full,
-                RejectReason::Stopping => DeliveryError::Stopping,
-            },
-        })
+        how(&self.shared.sender, OnShard(task))
+            .map_err(|rejected| Undelivered { task: rejected.task.0, reason: rejected.reason.into() })
     }
 
     /// Runs `f` on the shard and resolves to what it gives. May be awaited anywhere: on a shard, on another
@@ -231,6 +252,34 @@ impl ShardHandle {
 impl fmt::Debug for ShardHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ShardHandle({})", self.shared.id)
+    }
+}
+
+impl From<RejectReason> for DeliveryError {
+    fn from(reason: RejectReason) -> Self {
+        match reason {
+            RejectReason::Full => DeliveryError::Full,
+            RejectReason::Stopping => DeliveryError::Stopping,
+        }
+    }
+}
+
+/// A value on its way, with what is to be done with it.
+struct Package<T> {
+    value: T,
+    run: fn(&Shard, T),
+}
+
+impl<T> Package<T> {
+    fn back(rejected: Rejected<Package<T>>) -> Undelivered<T> {
+        Undelivered { task: rejected.task.value, reason: rejected.reason.into() }
+    }
+}
+
+impl<T: Send + 'static> Parcel for Package<T> {
+    fn run(self) {
+        let shard = Shard::try_current().expect("messages run inside the shard's loop");
+        (self.run)(&shard, self.value);
     }
 }
 

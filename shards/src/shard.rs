@@ -36,6 +36,7 @@ use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
+    sync::OnceLock,
     task::Waker,
     time::Duration,
 };
@@ -70,7 +71,11 @@ struct Inner {
     budgets: Budgets,
     offload: Option<Arc<OffloadPool>>,
     locals: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
+    siblings: Siblings,
 }
+
+/// All shards that were started together, in order; complete before any of them runs its root.
+pub(crate) type Siblings = Arc<OnceLock<Vec<ShardHandle>>>;
 
 /// How much of each kind of work one turn may do.
 #[derive(Debug, Clone, Copy)]
@@ -143,6 +148,7 @@ pub(crate) struct Parts {
     pub(crate) clock: Clock,
     pub(crate) budgets: Budgets,
     pub(crate) offload: Option<Arc<OffloadPool>>,
+    pub(crate) siblings: Siblings,
 }
 
 impl Shard {
@@ -169,6 +175,7 @@ impl Shard {
                 budgets: parts.budgets,
                 offload: parts.offload,
                 locals: RefCell::default(),
+                siblings: parts.siblings,
             }),
         }
     }
@@ -194,6 +201,11 @@ impl Shard {
     /// The handle that other threads use.
     pub fn handle(&self) -> ShardHandle {
         self.inner.handle.clone()
+    }
+
+    /// The handles of all shards that were started together, this one included, in order.
+    pub fn siblings(&self) -> &[ShardHandle] {
+        self.inner.siblings.get().map_or(std::slice::from_ref(&self.inner.handle), Vec::as_slice)
     }
 
     pub(crate) fn handle_ref(&self) -> &ShardHandle {

@@ -182,5 +182,6 @@ fn simulated_shard(index: usize, net: &SimNet, clock: &Clock) -> Shard {
         clock: clock.clone(),
         budgets: Budgets::default(),
         offload: None,
+        siblings: Arc::default(),
     })
 }

@@ -125,6 +125,11 @@ pub(crate) enum Content {
 }
 
 impl Parcel {
+    /// Whether it only wakes: such parcels are at most one for each exchange.
+    pub(crate) fn is_wake(&self) -> bool {
+        matches!(self.0, Content::Wake(_))
+    }
+
     /// Delivers the content. To be called on the shard the parcel was posted to, outside of callbacks.
     pub fn open(self) {
         match self.0 {

@@ -84,6 +84,8 @@ pub(crate) struct Core {
     pub(crate) sync_only: Cell<Option<&'static str>>,
     /// The deadline or the sleeps have changed.
     pub(crate) timer_dirty: Cell<bool>,
+    /// The status for a failure that its reason does not say exactly; zero for none.
+    pub(crate) failure_status: Cell<u16>,
     pub(crate) in_ready: Cell<bool>,
     /// Counted as asynchronous, not as synchronous.
     pub(crate) counted_async: Cell<bool>,
@@ -109,6 +111,7 @@ impl Core {
             expects_continue: Cell::new(false),
             sync_only: Cell::new(None),
             timer_dirty: Cell::new(false),
+            failure_status: Cell::new(0),
             in_ready: Cell::new(false),
             counted_async: Cell::new(false),
             rare: RefCell::default(),
@@ -130,6 +133,7 @@ impl Core {
         self.deadline.set(None);
         self.sync_only.set(None);
         self.timer_dirty.set(false);
+        self.failure_status.set(0);
     }
 
     pub(crate) fn state(&self) -> State {

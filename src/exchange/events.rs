@@ -4,9 +4,11 @@
 use super::{
     Exchanges,
     counters::up,
-    life::{self, Event},
+    life::{self, Event, Phase},
     output::OutputQueue,
+    request::HeadHolder,
     response::ResponseParts,
+    table::needs_snapshot,
 };
 use crate::error::{EndReason, Result};
 use bytes::Bytes;
@@ -31,6 +33,43 @@ impl Exchanges {
             core.feed(Event::InputArrived);
         }
         Ok(())
+    }
+
+    /// How long the body may become while all of it is buffered.
+    pub(crate) fn set_body_limit(&self, key: Key, limit: u64) {
+        if let Some(core) = self.core(key) {
+            core.input.borrow_mut().set_limit(limit);
+        }
+    }
+
+    /// The status that answers the failure about to be reported, where the reason's own is not exact.
+    pub(crate) fn set_failure_status(&self, key: Key, status: u16) {
+        if let Some(core) = self.core(key) {
+            core.failure_status.set(status);
+        }
+    }
+
+    /// Makes sure that a callback which has to wait will find the head.
+    #[inline]
+    pub(crate) fn keep_head(&self, key: Key, head: &HeadHolder) {
+        if let (Some(core), HeadHolder::Loan(_)) = (self.core(key), head)
+            && needs_snapshot(&core)
+        {
+            core.snapshot(head);
+        }
+    }
+
+    /// Whose exchange it is.
+    pub(crate) fn owner(&self, key: Key) -> Option<u64> {
+        Some(self.core(key)?.owner.get())
+    }
+
+    /// Whether the exchange waits for something other than its client.
+    pub(crate) fn is_waiting(&self, key: Key) -> bool {
+        self.core(key).is_some_and(|core| {
+            let state = core.state();
+            matches!(state.phase, Phase::Deciding | Phase::Handling | Phase::Parked | Phase::Responding)
+        })
     }
 
     /// How many body bytes may be pushed now.

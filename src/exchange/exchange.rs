@@ -48,6 +48,20 @@ pub struct Exchange {
     pub(crate) core: Rc<Core>,
 }
 
+/// The values of a route pattern's names.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PathParameters(Vec<(String, String)>);
+
+impl PathParameters {
+    pub(crate) fn new(values: Vec<(String, String)>) -> Self {
+        PathParameters(values)
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
 impl Exchange {
     pub(crate) fn new(core: Rc<Core>, head: HeadHolder) -> Self {
         Exchange { head, core }
@@ -278,6 +292,14 @@ impl Exchange {
     #[allow(dead_code, reason = "permits and coordinators of the router use it")]
     pub(crate) fn at_end<O: Outcome>(&mut self, hook: impl FnOnce(&mut Exchange, EndReason) -> O + 'static) {
         self.listen(|l| l.end_hooks.push(Box::new(move |x, reason| hook(x, reason).into_result())));
+    }
+
+    /// What a name in the route's pattern stands for in this request's path, as sent (not percent-decoded).
+    pub fn parameter(&self, name: &str) -> Option<String> {
+        self.core.if_rare(|rare| {
+            let found = rare.attributes.iter().find_map(|(_, value)| value.downcast_ref::<PathParameters>());
+            found.and_then(|parameters| parameters.get(name)).map(str::to_owned)
+        })
     }
 
     /// Sets the read listener. It is called at once if there is something to read.

@@ -78,6 +78,7 @@ pub use asynchronous::asynchronous;
 pub use cancel::CancelToken;
 pub use counters::Snapshot as LifeCycleCounters;
 pub use exchange::Exchange;
+pub(crate) use exchange::PathParameters;
 pub use executor::{RequestExecutor, Undelivered, UndeliveredReason};
 pub use handoff::{Handoff, HandoffSender, handoff};
 pub use input::Read;

@@ -8,22 +8,58 @@ use std::{ops::Deref, sync::Arc};
 /// A request as any thread may keep it: immutable, one compact copy.
 pub type Request = Arc<OwnedHead>;
 
-/// Received bytes that begin with a head.
+/// Received bytes, used up from the front.
 #[derive(Debug)]
 pub(crate) enum Received {
     /// The receive buffer itself.
     Lease(Lease),
-    /// A buffer of the connection's own, for heads that came in pieces.
-    Gathered(Vec<u8>),
+    /// A buffer of the connection's own, for what came in pieces, and how much of it is used up.
+    Gathered(Vec<u8>, usize),
+}
+
+impl Received {
+    /// Nothing.
+    pub(crate) const fn empty() -> Self {
+        Received::Gathered(Vec::new(), 0)
+    }
+
+    /// A buffer of the connection's own.
+    pub(crate) const fn gathered(bytes: Vec<u8>) -> Self {
+        Received::Gathered(bytes, 0)
+    }
+
+    /// Forgets the first `count` bytes.
+    #[inline]
+    pub(crate) fn advance(&mut self, count: usize) {
+        match self {
+            Received::Lease(lease) => lease.advance(count),
+            Received::Gathered(bytes, used) => {
+                assert!(*used + count <= bytes.len(), "advance beyond the received bytes");
+                *used += count;
+            }
+        }
+    }
+
+    /// What is left, in a buffer that outlives the lease.
+    pub(crate) fn into_vec(self) -> Vec<u8> {
+        match self {
+            Received::Lease(lease) => lease.to_vec(),
+            Received::Gathered(mut bytes, used) => {
+                bytes.drain(..used);
+                bytes
+            }
+        }
+    }
 }
 
 impl Deref for Received {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         match self {
             Received::Lease(lease) => lease,
-            Received::Gathered(bytes) => bytes,
+            Received::Gathered(bytes, used) => &bytes[*used..],
         }
     }
 }

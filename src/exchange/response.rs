@@ -12,12 +12,15 @@ use http::StatusCode;
 pub(crate) struct ResponseParts {
     pub(crate) status: StatusCode,
     pub(crate) fields: FieldLines,
+    /// The length that the application promises for its content.
+    pub(crate) declared_length: Option<u64>,
 }
 
 impl ResponseParts {
     pub(crate) fn reset(&mut self) {
         self.status = StatusCode::OK;
         self.fields.clear();
+        self.declared_length = None;
     }
 
     /// The status of an error answer.
@@ -89,6 +92,17 @@ impl<'a> Response<'a> {
     /// A copy of the first field of this name.
     pub fn header(&self, name: &str) -> Option<Vec<u8>> {
         self.core.response.borrow().fields.get(name).map(<[u8]>::to_vec)
+    }
+
+    /// Promises so many bytes of content, where the length is known before the bytes are there. Content that
+    /// turns out longer or shorter cuts the connection: the client must not take it for whole.
+    ///
+    /// # Errors
+    /// `Committed` or `Ended`.
+    pub fn set_content_length(&mut self, length: u64) -> Result<()> {
+        self.check_open()?;
+        self.core.response.borrow_mut().declared_length = Some(length);
+        Ok(())
     }
 
     /// Whether the head is on its way.

@@ -311,11 +311,11 @@ impl Exchanges {
             }
             Action::Run(callback) => self.run_internal(core, callback),
             Action::ErrorDispatch(status) => {
-                set_error_status(core, status);
+                let status = set_error_status(core, status);
                 return Some(Next::ErrorDispatch(status));
             }
             Action::BuiltInAnswer(status) => {
-                set_error_status(core, status);
+                let status = set_error_status(core, status);
                 let text = format!("{status}\n");
                 // The queue has just been emptied; a few bytes fit.
                 let _ = core.output.borrow_mut().write_copy(text.as_bytes());
@@ -430,7 +430,7 @@ pub(crate) fn owned_head(core: &Core) -> HeadHolder {
 }
 
 /// Whether a later callback may want to read the head.
-fn needs_snapshot(core: &Core) -> bool {
+pub(super) fn needs_snapshot(core: &Core) -> bool {
     if core.request.borrow().is_some() {
         return false;
     }
@@ -443,11 +443,16 @@ fn needs_snapshot(core: &Core) -> bool {
     }
 }
 
-fn set_error_status(core: &Core, status: u16) {
+fn set_error_status(core: &Core, status: u16) -> u16 {
+    let status = match core.failure_status.take() {
+        0 => status,
+        exact => exact,
+    };
     let mut response = core.response.borrow_mut();
     response.reset();
     response.set_error_status(status);
     core.output.borrow_mut().clear_body();
+    status
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

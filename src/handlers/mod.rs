@@ -1,3 +1,5 @@
 //! Ready-made handlers. Each is a customer of the public interface like any other and knows no other handler.
 
+pub mod demo;
 pub mod files;
+pub mod fixed;

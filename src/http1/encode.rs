@@ -76,6 +76,8 @@ pub struct Announced {
 pub struct HeadTemplate {
     /// `HTTP/1.1 200 OK` CRLF, Server line, Date line.
     prefix: Vec<u8>,
+    /// End of the lines that are in every answer, whatever a handler sets.
+    common_end: usize,
     server_end: usize,
     unix_seconds: u64,
 }
@@ -96,7 +98,19 @@ impl HeadTemplate {
         prefix.extend_from_slice(DATE_NAME);
         prefix.extend_from_slice(&imf_fixdate(unix_seconds));
         prefix.extend_from_slice(b"\r\n");
-        HeadTemplate { prefix, server_end, unix_seconds }
+        HeadTemplate { prefix, common_end: OK_LINE.len(), server_end, unix_seconds }
+    }
+
+    /// Adds a line that every answer carries. A name or value that cannot stand in a head adds nothing.
+    pub fn add_common_field(&mut self, name: &str, value: &str) {
+        if !super::fields::is_field_name(name.as_bytes()) || !super::fields::is_field_value(value.as_bytes())
+        {
+            return;
+        }
+        let line = format!("{name}: {value}\r\n");
+        self.prefix.splice(OK_LINE.len()..OK_LINE.len(), line.bytes());
+        self.server_end += line.len();
+        self.common_end += line.len();
     }
 
     /// Renews the Date if the second has changed (RFC 9110 §6.6.1). Cheap to call for every batch of events.
@@ -154,7 +168,8 @@ impl HeadTemplate {
             return;
         }
         encode_status_line(out, status);
-        let from = if fields.has_server() { self.server_end } else { OK_LINE.len() };
+        out.extend_from_slice(&self.prefix[OK_LINE.len()..self.common_end]);
+        let from = if fields.has_server() { self.server_end } else { self.common_end };
         let to = if fields.has_date() { self.server_end } else { self.prefix.len() };
         out.extend_from_slice(&self.prefix[from..to.max(from)]);
     }

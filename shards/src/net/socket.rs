@@ -77,6 +77,8 @@ pub(super) struct SocketEntry {
     sending: Option<Key>,
     listening: Option<Listening>,
     closing: bool,
+    /// Bytes the kernel has taken, ever.
+    sent_bytes: u64,
 }
 
 /// A connected stream socket of this shard. Dropping it closes it at once, whatever is in flight; to end
@@ -100,6 +102,7 @@ impl Socket {
             sending: None,
             listening: None,
             closing: false,
+            sent_bytes: 0,
         });
         Socket { shard: shard.clone(), key }
     }
@@ -207,6 +210,11 @@ impl Socket {
     pub fn unacknowledged(&self) -> io::Result<u64> {
         let fd = self.fd()?;
         self.shard.driver().send_progress(fd).map(|SendProgress { unacknowledged }| unacknowledged)
+    }
+
+    /// Bytes of finished and partly finished sends that the kernel has taken, ever.
+    pub fn sent_bytes(&self) -> u64 {
+        self.with(|entry| entry.sent_bytes).unwrap_or(0)
     }
 
     /// TCP_NODELAY; accepted sockets have it on.
@@ -413,6 +421,9 @@ pub(super) fn deliver_sent(shard: &Shard, key: Key, completion: Completion) -> b
     let mut sockets = shard.net().sockets.borrow_mut();
     let Some(entry) = sockets.get_mut(key) else { return false };
     entry.sending = None;
+    if let Outcome::Sent { result: Ok(count), .. } = &completion.outcome {
+        entry.sent_bytes += *count as u64;
+    }
     let fd = entry.fd;
     let listening = entry.listening.as_ref().map(|listening| (listening.events.clone(), listening.token));
     let closing = entry.closing;

@@ -329,5 +329,5 @@ pub(super) fn head() -> HeadHolder {
     let Ok(Parsed::Complete { head_len }) = parse(&bytes, &mut index, &Limits::DEFAULT) else {
         panic!("the head parses")
     };
-    HeadHolder::Loan(Loan { bytes: Received::Gathered(bytes), head_len, index })
+    HeadHolder::Loan(Loan { bytes: Received::gathered(bytes), head_len, index })
 }

@@ -1,0 +1,50 @@
+//! New connections, within the bound.
+
+use super::{Closing, Connection, Service, output::Output, pipeline::Pipeline, timeouts::Deadlines};
+use crate::http1::{Cycle, HeadScan};
+use shards::{
+    Shard,
+    net::{AcceptEvents, Socket},
+};
+use std::io;
+
+impl AcceptEvents for Service {
+    fn on_accepted(&self, _shard: &Shard, socket: Socket) {
+        if self.connection_count() >= self.connections_max {
+            self.counters.refused();
+            tracing::debug!(shard = %self.shard.id(), reason = "connections_max", "connection refused");
+            // Dropped: the client sees the end at once and may try elsewhere.
+            return;
+        }
+        self.counters.accepted();
+        let key = self.connections.borrow_mut().insert_with(|key| {
+            Some(Box::new(Connection {
+                key,
+                socket,
+                cycle: Cycle::new(&self.limits),
+                scan: HeadScan::new(),
+                held: Vec::new(),
+                body: None,
+                pipeline: Pipeline::default(),
+                output: Output::default(),
+                deadlines: Deadlines::new(),
+                body_received: 0,
+                paused: false,
+                peer_finished: false,
+                closing: Closing::No,
+            }))
+        });
+        self.with(key, |service, connection| {
+            connection.socket.listen_to(service.rc(), key.to_u64());
+            connection.socket.start_receiving();
+        });
+    }
+
+    fn on_accept_paused(&self, _shard: &Shard, error: &io::Error) {
+        self.counters.accept_paused();
+        tracing::warn!(
+            shard = %self.shard.id(),
+            "accepting pauses: {error}; raise the descriptor limit (ulimit -n) or lower the number of connections"
+        );
+    }
+}

@@ -1,0 +1,268 @@
+//! What an exchange asks for is carried out here: callbacks that need the router, and everything about the wire.
+
+use super::{Closing, Connection, Service};
+use crate::{
+    error::{EndReason, Result},
+    exchange::{
+        Callback, DispatchType, Exchange,
+        seam::{HeadHolder, Next},
+    },
+    http1::{Actions, Head, Method},
+    routing::{self, CoordinatorSlot, Found, Handler, Route},
+};
+use http::StatusCode;
+use shards::Key;
+use std::rc::Rc;
+
+/// Who answers a dispatch.
+enum Target {
+    Handler(Rc<Route>, Rc<dyn Handler>),
+    /// The path has no handler for the method.
+    Method(Rc<Route>),
+    /// A method that this server does not know (RFC 9110 §9.1).
+    Unknown,
+    Nothing,
+    /// `OPTIONS *` (RFC 9110 §9.3.7).
+    WholeServer,
+}
+
+impl Service {
+    /// Carries out what the exchange wants, until it wants nothing.
+    pub(super) fn drive(&self, connection: &mut Connection, exchange: Key) {
+        self.drive_lending(connection, exchange, HeadHolder::Gone);
+    }
+
+    /// The same, with the head on loan for callbacks that run now. The loan comes back.
+    #[inline]
+    pub(super) fn drive_lending(
+        &self,
+        connection: &mut Connection,
+        exchange: Key,
+        mut head: HeadHolder,
+    ) -> HeadHolder {
+        while let Some(next) = self.exchanges.next_action(exchange) {
+            match next {
+                Next::Run(callback) => head = self.run(connection, exchange, callback, head),
+                Next::ErrorDispatch(status) => {
+                    head = self.run_error_dispatch(connection, exchange, status, head)
+                }
+                Next::SendContinue => mark(connection, exchange, |entry| entry.owes_continue = true),
+                Next::Flush => mark(connection, exchange, |entry| entry.flush = true),
+                Next::FinishResponse => {
+                    mark(connection, exchange, |entry| entry.finished = true);
+                    self.encode(connection);
+                }
+                // What is left of the content is the cycle's to throw away: for the exchange it is over.
+                Next::DiscardInput => self.exchanges.input_ended(exchange),
+                Next::AbortConnection => {
+                    connection.closing = Closing::Reset;
+                    self.drop_entry(connection, exchange);
+                }
+                Next::Timer => self.arm_exchange_timer(connection, exchange),
+                Next::Released => {
+                    self.drop_entry(connection, exchange);
+                    return head;
+                }
+            }
+        }
+        self.exchanges.keep_head(exchange, &head);
+        head
+    }
+
+    fn drop_entry(&self, connection: &mut Connection, exchange: Key) {
+        let Some(entry) = connection.pipeline.find(exchange) else { return };
+        entry.released = true;
+        if let Some(timer) = entry.timer.take() {
+            self.shard.cancel_timer(timer);
+        }
+    }
+
+    fn arm_exchange_timer(&self, connection: &mut Connection, exchange: Key) {
+        let Some(entry) = connection.pipeline.find(exchange) else { return };
+        match (self.exchanges.next_wake(exchange), entry.timer) {
+            (Some(at), Some(timer)) if self.shard.reset_timer(timer, at) => {}
+            (Some(at), _) => entry.timer = Some(self.set_exchange_timer(at, exchange)),
+            (None, Some(timer)) => {
+                self.shard.cancel_timer(timer);
+                entry.timer = None;
+            }
+            (None, None) => {}
+        }
+    }
+
+    fn run(
+        &self,
+        connection: &mut Connection,
+        exchange: Key,
+        callback: Callback,
+        head: HeadHolder,
+    ) -> HeadHolder {
+        match callback {
+            Callback::Handler(dispatch) => {
+                self.enter(exchange, head, |x: &mut Exchange| self.dispatch(x, dispatch))
+            }
+            Callback::DoRequest => {
+                let route = connection.pipeline.find(exchange).and_then(|entry| entry.route.clone());
+                self.enter(exchange, head, move |x: &mut Exchange| do_request(x, route))
+            }
+            Callback::DoResponse => self.enter(exchange, head, do_response),
+            other => unreachable!("{other:?} is run by the exchange itself"),
+        }
+    }
+
+    #[inline]
+    fn enter(
+        &self,
+        exchange: Key,
+        head: HeadHolder,
+        callback: impl FnOnce(&mut Exchange) -> Result<()>,
+    ) -> HeadHolder {
+        match head {
+            HeadHolder::Gone => {
+                self.exchanges.enter_parked(exchange, callback);
+                HeadHolder::Gone
+            }
+            head => self.exchanges.enter(exchange, head, callback),
+        }
+    }
+
+    /// Filters and handler of the target, as a callback.
+    fn dispatch(&self, x: &mut Exchange, dispatch: DispatchType) -> Result<()> {
+        let redirected = x.redispatch_target();
+        let target = self.target(x.request(), redirected.as_deref());
+        match target {
+            Target::Handler(route, handler) => {
+                if route.has_parameters() {
+                    let path = redirected.as_deref().map_or_else(|| x.request().path().to_owned(), path_of);
+                    self.router.set_parameters(&route, &path, x);
+                }
+                if route.filters.is_empty() {
+                    return handler.handle(x);
+                }
+                routing::Next::new(&route.filters, dispatch, &|x: &mut Exchange| handler.handle(x)).run(x)
+            }
+            Target::Method(route) => refuse_method(x, &route),
+            Target::Unknown => answer_plainly(x, StatusCode::NOT_IMPLEMENTED),
+            Target::Nothing => answer_plainly(x, StatusCode::NOT_FOUND),
+            Target::WholeServer => {
+                x.response().set_status(StatusCode::NO_CONTENT);
+                x.response().set_header("Allow", "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS")?;
+                Ok(())
+            }
+        }
+    }
+
+    #[inline]
+    fn target(&self, head: Head<'_>, redirected: Option<&str>) -> Target {
+        if head.target() == "*" {
+            return Target::WholeServer;
+        }
+        let path = redirected.map(path_of);
+        match self.router.find(head.method(), path.as_deref().unwrap_or(head.path())) {
+            Found::Route(route, handler) => match head.method_kind() {
+                Method::Trace | Method::Connect => Target::Method(route),
+                Method::Other if !route.lists(head.method()) => Target::Unknown,
+                _ => Target::Handler(route, handler),
+            },
+            Found::Method(_) | Found::Nothing if head.method_kind() == Method::Other => Target::Unknown,
+            Found::Method(route) => Target::Method(route),
+            Found::Nothing => Target::Nothing,
+        }
+    }
+
+    /// The one error dispatch (L-13): the application's error handler, or a line of text. Never another.
+    fn run_error_dispatch(
+        &self,
+        connection: &mut Connection,
+        exchange: Key,
+        status: u16,
+        head: HeadHolder,
+    ) -> HeadHolder {
+        let handler = self.router.failed_answer().cloned();
+        let route = connection.pipeline.find(exchange).and_then(|entry| entry.route.clone());
+        self.enter(exchange, head, move |x: &mut Exchange| {
+            let answer = |x: &mut Exchange| match &handler {
+                Some(handler) => handler.handle(x),
+                None => answer_plainly(x, StatusCode::from_u16(status).unwrap_or_default()),
+            };
+            match &route {
+                Some(route) => routing::Next::new(&route.filters, DispatchType::Error, &answer).run(x),
+                None => answer(x),
+            }
+        })
+    }
+
+    /// Ends what is in flight on a connection that is lost.
+    pub(super) fn end_exchanges(&self, connection: &mut Connection, reason: EndReason) {
+        for exchange in connection.pipeline.live() {
+            match reason {
+                EndReason::ClientReset => self.exchanges.peer_reset(exchange),
+                reason => self.exchanges.output_failed(exchange, reason),
+            }
+            self.drive(connection, exchange);
+        }
+    }
+
+    /// Does what the connection's cycle asks for.
+    pub(super) fn perform(&self, connection: &mut Connection, actions: Actions) {
+        if actions.is_empty() {
+            return;
+        }
+        if actions.contains(Actions::ABORT_CONTENT) {
+            connection.body = None;
+        }
+        if actions.contains(Actions::SHUT_WRITE)
+            && connection.socket.shut(shards::net::HowToShut::Write).is_err()
+        {
+            // The peer is gone already: nobody to be polite to.
+            connection.closing = Closing::Close;
+        }
+        if actions.contains(Actions::CLOSE) && connection.closing == Closing::No {
+            connection.closing = Closing::Close;
+        }
+    }
+}
+
+fn mark(connection: &mut Connection, exchange: Key, change: impl FnOnce(&mut super::pipeline::InFlight)) {
+    if let Some(entry) = connection.pipeline.find(exchange) {
+        change(entry);
+    }
+}
+
+fn path_of(target: &str) -> String {
+    target.split(['?', '#']).next().unwrap_or_default().to_owned()
+}
+
+fn do_request(x: &mut Exchange, route: Option<Rc<Route>>) -> Result<()> {
+    let make = route.and_then(|route| route.make_coordinator.clone());
+    let Some(make) = make else { return x.service() };
+    let slot = CoordinatorSlot::new(make());
+    slot.listen(x);
+    x.set_attribute(slot.clone());
+    slot.0.borrow_mut().do_request(x)
+}
+
+fn do_response(x: &mut Exchange) -> Result<()> {
+    let slot = x.attribute::<CoordinatorSlot>();
+    match slot {
+        Some(slot) => slot.0.borrow_mut().do_response(x),
+        None => x.complete(),
+    }
+}
+
+/// 405 with `Allow` (RFC 9110 §15.5.6), or the answer to OPTIONS (§9.3.7).
+fn refuse_method(x: &mut Exchange, route: &Route) -> Result<()> {
+    x.response().set_header("Allow", route.allow())?;
+    if x.request().method_kind() == Method::Options {
+        x.response().set_status(StatusCode::NO_CONTENT);
+        return Ok(());
+    }
+    answer_plainly(x, StatusCode::METHOD_NOT_ALLOWED)
+}
+
+/// Status and one line of text.
+fn answer_plainly(x: &mut Exchange, status: StatusCode) -> Result<()> {
+    x.response().set_status(status);
+    x.response().set_content_type("text/plain; charset=utf-8")?;
+    x.write(format!("{} {}\n", status.as_u16(), status.canonical_reason().unwrap_or("Error")))
+}

@@ -1,0 +1,357 @@
+//! Received bytes: heads become exchanges, content goes to the exchange it belongs to.
+
+use super::{Closing, Connection, Service, pipeline::InFlight};
+use crate::{
+    error::{EndReason, Error},
+    exchange::seam::{Begin, HeadHolder, Loan, Received},
+    http1::{
+        self, BodyDecoder, BodyEvent, BodyKind, Head, HeadIndex, Method, Parsed, Phase, Reject, ReplyTo,
+        body::BodyLimits,
+    },
+    routing::{Found, HalfClose, Route},
+};
+use bytes::Bytes;
+use shards::{Key, Lease, net::ReceiveEnd};
+use std::rc::Rc;
+
+impl Service {
+    /// Bytes arrived.
+    #[inline]
+    pub(super) fn received(&self, connection: &mut Connection, lease: Lease) {
+        self.counters.bytes_in(lease.len());
+        let bytes = if connection.held.is_empty() {
+            Received::Lease(lease)
+        } else {
+            connection.held.extend_from_slice(&lease);
+            Received::gathered(std::mem::take(&mut connection.held))
+        };
+        self.consume(connection, bytes);
+    }
+
+    /// Uses what can be used of the bytes and keeps the rest.
+    fn consume(&self, connection: &mut Connection, mut bytes: Received) {
+        while !bytes.is_empty() && connection.closing == Closing::No {
+            let before = bytes.len();
+            bytes = match connection.cycle.phase() {
+                Phase::Idle | Phase::Head if self.may_begin(connection) => self.take_head(connection, bytes),
+                Phase::Idle | Phase::Head => break,
+                Phase::Body | Phase::LastBody | Phase::Drain => self.take_content(connection, bytes),
+                Phase::Stopped | Phase::Linger => {
+                    let actions = connection.cycle.discarded(bytes.len() as u64);
+                    self.perform(connection, actions);
+                    return;
+                }
+                Phase::Closed => return,
+            };
+            if bytes.len() == before {
+                break;
+            }
+        }
+        self.keep(connection, bytes);
+    }
+
+    fn may_begin(&self, connection: &Connection) -> bool {
+        connection.cycle.may_take_request() && connection.pipeline.allows_another()
+    }
+
+    /// Keeps bytes for later. Beyond the bound receiving stops: the peer's bytes then wait in its own socket.
+    fn keep(&self, connection: &mut Connection, bytes: Received) {
+        if bytes.is_empty() {
+            return;
+        }
+        connection.held = bytes.into_vec();
+        if connection.held.len() >= self.limits.input_bytes_max {
+            self.pause(connection);
+        }
+    }
+
+    fn pause(&self, connection: &mut Connection) {
+        if !std::mem::replace(&mut connection.paused, true) {
+            connection.socket.stop_receiving();
+        }
+    }
+
+    /// Goes on with bytes that had to wait, as far as that is possible now.
+    pub(super) fn consume_held(&self, connection: &mut Connection) {
+        if connection.held.is_empty() || connection.closing != Closing::No {
+            return self.resume(connection);
+        }
+        let able = match connection.cycle.phase() {
+            Phase::Idle => self.may_begin(connection),
+            Phase::Body | Phase::LastBody => self.has_room(connection),
+            Phase::Drain | Phase::Stopped | Phase::Linger => true,
+            Phase::Head | Phase::Closed => false,
+        };
+        if able {
+            let held = Received::gathered(std::mem::take(&mut connection.held));
+            self.consume(connection, held);
+        }
+        self.resume(connection);
+    }
+
+    fn resume(&self, connection: &mut Connection) {
+        let room = connection.held.len() < self.limits.input_bytes_max;
+        let wanted = match connection.cycle.phase() {
+            Phase::Body | Phase::LastBody => self.has_room(connection),
+            _ => true,
+        };
+        if connection.paused && room && wanted && !connection.peer_finished {
+            connection.paused = false;
+            connection.socket.start_receiving();
+        }
+    }
+
+    fn has_room(&self, connection: &mut Connection) -> bool {
+        connection.pipeline.newest().is_none_or(|entry| self.exchanges.input_room(entry.exchange) > 0)
+    }
+
+    fn take_head(&self, connection: &mut Connection, bytes: Received) -> Received {
+        let mut index = self.index.take().unwrap_or_default();
+        match http1::parse_resumable(&mut connection.scan, &bytes, &mut index, &self.limits) {
+            Ok(Parsed::Complete { head_len }) => return self.begin(connection, bytes, head_len, index),
+            Ok(Parsed::Partial) => {
+                let actions = connection.cycle.head_began();
+                self.perform(connection, actions);
+            }
+            Err(reject) => {
+                self.refuse_with(connection, reject, &bytes);
+                self.index.set(Some(index));
+                return Received::empty();
+            }
+        }
+        self.index.set(Some(index));
+        bytes
+    }
+
+    /// A head is complete: its exchange begins, and its handler runs if nothing keeps it.
+    fn begin(
+        &self,
+        connection: &mut Connection,
+        bytes: Received,
+        head_len: usize,
+        index: HeadIndex,
+    ) -> Received {
+        let head = Head::new(&bytes[..head_len], &index);
+        let framing = head.framing();
+        let route = self.route_of(head);
+        let limit = route.as_ref().and_then(|route| route.body_bytes_max);
+        let begun = self.begin_body(connection, framing.body, limit.unwrap_or(self.limits.body_bytes_max));
+        if let Err(reject) = begun {
+            self.refuse_with(connection, reject, &bytes);
+            self.index.set(Some(index));
+            return Received::empty();
+        }
+        let sequence = connection.cycle.taken();
+        let actions = connection.cycle.request_taken(framing);
+        let exchange = self.exchanges.begin(Begin {
+            owner: connection.key.to_u64(),
+            coordinated: route.as_ref().is_some_and(|route| route.make_coordinator.is_some()),
+            has_body: framing.body != BodyKind::None,
+            wait: route.as_ref().map_or_else(Default::default, |route| route.wait),
+            expects_continue: framing.expects_continue,
+            sync_only: route.as_ref().and_then(|route| route.sync_only),
+        });
+        if let Some(limit) = limit.filter(|_| framing.body != BodyKind::None) {
+            self.exchanges.set_body_limit(exchange, limit);
+        }
+        connection.pipeline.push(InFlight::new(
+            exchange,
+            sequence,
+            ReplyTo::new(head, true),
+            is_safe(head),
+            route,
+        ));
+        let loan = HeadHolder::Loan(Loan { bytes, head_len, index });
+        let HeadHolder::Loan(Loan { mut bytes, index, .. }) = self.drive_lending(connection, exchange, loan)
+        else {
+            unreachable!("a loan comes back")
+        };
+        bytes.advance(head_len);
+        self.index.set(Some(index));
+        self.perform(connection, actions);
+        bytes
+    }
+
+    fn route_of(&self, head: Head<'_>) -> Option<Rc<Route>> {
+        match self.router.find(head.method(), head.path()) {
+            Found::Route(route, _) | Found::Method(route) => Some(route),
+            Found::Nothing => None,
+        }
+    }
+
+    fn begin_body(&self, connection: &mut Connection, kind: BodyKind, limit: u64) -> Result<(), Reject> {
+        if kind == BodyKind::None {
+            connection.body = None;
+            return Ok(());
+        }
+        let mut decoder = Box::new(BodyDecoder::new(BodyLimits::from(&self.limits)));
+        decoder.begin(kind, limit)?;
+        connection.body = Some(decoder);
+        Ok(())
+    }
+
+    /// Decodes content: into the exchange's queue, or away.
+    fn take_content(&self, connection: &mut Connection, bytes: Received) -> Received {
+        let discard = connection.cycle.phase() == Phase::Drain;
+        if !discard && !self.has_room(connection) {
+            self.pause(connection);
+            return bytes;
+        }
+        let decoder = connection.body.as_mut().expect("a body that is read has a decoder");
+        match decoder.decode(&bytes) {
+            Ok((used, BodyEvent::Data(range))) => {
+                connection.body_received += range.len() as u64;
+                let is_last = decoder.is_ended();
+                let rest = if discard {
+                    let actions = connection.cycle.discarded(range.len() as u64);
+                    self.perform(connection, actions);
+                    advanced(bytes, used)
+                } else {
+                    connection.cycle.content_received();
+                    let (content, rest) = cut_out(bytes, range, used);
+                    self.give_content(connection, content);
+                    rest
+                };
+                if is_last {
+                    self.content_ended(connection);
+                }
+                rest
+            }
+            Ok((used, BodyEvent::NeedMore)) => advanced(bytes, used),
+            Ok((used, BodyEvent::End)) => {
+                self.content_ended(connection);
+                advanced(bytes, used)
+            }
+            Err(reject) => {
+                self.count_reject(reject);
+                self.fail_body_with(connection, reject);
+                Received::empty()
+            }
+        }
+    }
+
+    fn give_content(&self, connection: &mut Connection, content: Bytes) {
+        let Some(entry) = connection.pipeline.newest() else { return };
+        let exchange = entry.exchange;
+        if let Err(Error::BodyTooLarge { .. }) = self.exchanges.input(exchange, content) {
+            self.count_reject(Reject::BodyTooLarge);
+            return self.fail_body_with(connection, Reject::BodyTooLarge);
+        }
+        self.drive(connection, exchange);
+    }
+
+    fn content_ended(&self, connection: &mut Connection) {
+        connection.body = None;
+        let newest = connection.pipeline.newest().map(|entry| entry.exchange);
+        let actions = connection.cycle.content_ended();
+        if let Some(exchange) = newest {
+            self.exchanges.input_ended(exchange);
+            self.drive(connection, exchange);
+        }
+        self.perform(connection, actions);
+    }
+
+    /// The newest request's content is broken.
+    fn fail_body_with(&self, connection: &mut Connection, reject: Reject) {
+        if let Some(entry) = connection.pipeline.newest() {
+            self.exchanges.set_failure_status(entry.exchange, reject.status());
+        }
+        self.fail_body(connection, EndReason::ProtocolError);
+    }
+
+    /// The newest request's content will never be complete, for this reason.
+    pub(super) fn fail_body(&self, connection: &mut Connection, reason: EndReason) {
+        let actions = connection.cycle.refused();
+        let newest = connection.pipeline.newest().map(|entry| entry.exchange);
+        connection.body = None;
+        if let Some(exchange) = newest {
+            self.exchanges.input_failed(exchange, reason);
+            self.drive(connection, exchange);
+        }
+        self.perform(connection, actions);
+    }
+
+    /// Refuses what stands where a head should stand.
+    pub(super) fn refuse(&self, connection: &mut Connection, reject: Reject) {
+        let held = std::mem::take(&mut connection.held);
+        self.refuse_with(connection, reject, &held);
+    }
+
+    fn refuse_with(&self, connection: &mut Connection, reject: Reject, received: &[u8]) {
+        self.count_reject(reject);
+        let actions = connection.cycle.refused();
+        if actions.contains(http1::Actions::ANSWER_REFUSAL) {
+            connection
+                .output
+                .owe_refusal(reject, received.starts_with(b"HEAD ") || received.starts_with(b"\r\nHEAD "));
+        }
+        self.perform(connection, actions);
+    }
+
+    /// Nothing more will be received.
+    pub(super) fn receive_ended(&self, connection: &mut Connection, end: &ReceiveEnd) {
+        match end {
+            ReceiveEnd::Finished => self.peer_finished(connection),
+            ReceiveEnd::Failed(_) => {
+                let actions = connection.cycle.broken();
+                self.end_exchanges(connection, EndReason::ClientReset);
+                self.perform(connection, actions);
+                connection.closing = Closing::Reset;
+            }
+        }
+    }
+
+    fn peer_finished(&self, connection: &mut Connection) {
+        connection.peer_finished = true;
+        if connection.cycle.phase() == Phase::Head {
+            self.refuse(connection, Reject::Truncated);
+        }
+        let had_body = matches!(connection.cycle.phase(), Phase::Body | Phase::LastBody);
+        let actions = connection.cycle.peer_finished();
+        if had_body && let Some(entry) = connection.pipeline.newest() {
+            let exchange = entry.exchange;
+            self.exchanges.input_failed(exchange, EndReason::ClientClosed);
+            self.drive(connection, exchange);
+        }
+        for exchange in connection.pipeline.live() {
+            if self.aborts_on_finish(connection, exchange) {
+                self.exchanges.peer_finished(exchange);
+                self.drive(connection, exchange);
+            }
+        }
+        self.perform(connection, actions);
+    }
+
+    fn aborts_on_finish(&self, connection: &mut Connection, exchange: Key) -> bool {
+        let policy =
+            connection.pipeline.find(exchange).and_then(|entry| entry.route.as_ref()).map(|r| r.half_close);
+        policy != Some(HalfClose::Tolerate) && self.exchanges.is_waiting(exchange)
+    }
+}
+
+/// RFC 9110 §9.2.1.
+fn is_safe(head: Head<'_>) -> bool {
+    matches!(head.method_kind(), Method::Get | Method::Head | Method::Options | Method::Trace)
+}
+
+fn advanced(mut bytes: Received, used: usize) -> Received {
+    bytes.advance(used);
+    bytes
+}
+
+/// The content as bytes of its own, and what is behind it. A large piece at the end of a buffer takes the buffer
+/// along instead of a copy.
+fn cut_out(bytes: Received, range: std::ops::Range<usize>, used: usize) -> (Bytes, Received) {
+    match bytes {
+        Received::Lease(lease) if used == lease.len() && range.len() >= MOVE_BYTES_MIN => {
+            (lease.into_bytes().slice(range), Received::empty())
+        }
+        bytes => {
+            let content = Bytes::copy_from_slice(&bytes[range]);
+            (content, advanced(bytes, used))
+        }
+    }
+}
+
+/// From this size on a received buffer is kept rather than copied.
+const MOVE_BYTES_MIN: usize = 2048;

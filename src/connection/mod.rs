@@ -1,0 +1,64 @@
+//! Where bytes meet the codec: the connections of one shard.
+//!
+//! ```text
+//!   accept ─▶ Connection ◀─ input  (bytes → heads → exchanges, bodies)
+//!                 │      ◀─ dispatch (what an exchange asks for: callbacks, continue, flush, abort)
+//!                 │      ─▶ output (heads and bodies → one send in flight)
+//!                 └──────── timeouts (one lazily re-armed timer for all its deadlines)
+//! ```
+//!
+//! A connection is taken out of the table while something happens to it, so that nothing is borrowed while user
+//! code runs. The order of events on the wire is decided by `http1::Cycle`, the life of a request by
+//! `exchange::state`; this module only carries out.
+
+mod accept;
+mod counters;
+mod dispatch;
+mod input;
+mod output;
+mod pipeline;
+mod service;
+mod timeouts;
+
+pub(crate) use counters::ConnectionSnapshot;
+pub(crate) use service::{Service, ServiceOptions};
+
+use crate::http1::{BodyDecoder, Cycle, HeadScan};
+use output::Output;
+use pipeline::Pipeline;
+use shards::{Key, net::Socket};
+use timeouts::Deadlines;
+
+/// One client's connection. Idle, it holds no buffer.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    key: Key,
+    socket: Socket,
+    cycle: Cycle,
+    scan: HeadScan,
+    /// Received bytes that could not be used yet: a part of a head, or requests beyond the bound.
+    held: Vec<u8>,
+    /// The decoder of the newest request's body, while there is one.
+    body: Option<Box<BodyDecoder>>,
+    pipeline: Pipeline,
+    output: Output,
+    deadlines: Deadlines,
+    /// Content bytes received, ever: progress of a body.
+    body_received: u64,
+    /// The peer has shut its side.
+    peer_finished: bool,
+    /// Receiving is stopped: somebody has to take something first.
+    paused: bool,
+    /// The socket is to be closed when the event in hand is over.
+    closing: Closing,
+}
+
+/// Whether and how a connection ends with the event in hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Closing {
+    No,
+    /// An orderly end.
+    Close,
+    /// The peer must not take it for an orderly end.
+    Reset,
+}

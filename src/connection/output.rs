@@ -1,0 +1,319 @@
+//! Answers as bytes, in the order of the requests: heads and content are gathered and leave with one send in
+//! flight. A batch of pipelined answers is one buffer.
+//!
+//! An answer counts as accepted when the kernel has taken its last byte, not earlier (L-20).
+
+use super::{Closing, Connection, Service, pipeline::InFlight};
+use crate::{
+    error::EndReason,
+    exchange::{
+        Chunk,
+        seam::{OutputQueue, ResponseParts},
+    },
+    http1::{self, Content, ContentFrame, FieldLines, Reject, ResponseHead},
+};
+use bytes::Bytes;
+use shards::net::{Outgoing, Sent, Vectored};
+
+/// What waits to be sent on a connection, behind the send that is in flight.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    head: Vec<u8>,
+    rest: Vec<Bytes>,
+    rest_bytes: usize,
+    sending: bool,
+    /// The refusal that is the last answer, and whether a HEAD was refused.
+    refusal: Option<(Reject, bool)>,
+}
+
+impl Output {
+    pub(super) fn is_sending(&self) -> bool {
+        self.sending
+    }
+
+    fn len(&self) -> usize {
+        self.head.len() + self.rest_bytes
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn owe_refusal(&mut self, reject: Reject, to_head: bool) {
+        self.refusal = Some((reject, to_head));
+    }
+
+    /// Encodes bytes behind everything that waits.
+    fn append(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        if self.rest.is_empty() {
+            return encode(&mut self.head);
+        }
+        let mut bytes = Vec::new();
+        encode(&mut bytes);
+        self.push(Bytes::from(bytes));
+    }
+
+    fn push(&mut self, bytes: Bytes) {
+        if !bytes.is_empty() {
+            self.rest_bytes += bytes.len();
+            self.rest.push(bytes);
+        }
+    }
+
+    fn append_content(&mut self, content: Chunk) {
+        if content.as_slice().len() <= COPY_BYTES_MAX && self.rest.is_empty() {
+            self.head.extend_from_slice(content.as_slice());
+        } else {
+            self.push(content.into_bytes());
+        }
+    }
+
+    fn take(&mut self) -> Outgoing {
+        let head = std::mem::take(&mut self.head);
+        self.rest_bytes = 0;
+        if self.rest.is_empty() {
+            return Outgoing::Vec(head);
+        }
+        Outgoing::Vectored(Box::new(Vectored { head, rest: std::mem::take(&mut self.rest) }))
+    }
+}
+
+impl Service {
+    /// Moves everything on that can move: answers into the output, the output to the socket, held bytes to their
+    /// exchanges.
+    #[inline]
+    pub(super) fn advance(&self, connection: &mut Connection) {
+        self.encode(connection);
+        while !connection.held.is_empty() || connection.paused {
+            let before = (connection.held.len(), connection.paused);
+            self.consume_held(connection);
+            self.encode(connection);
+            if (connection.held.len(), connection.paused) == before {
+                break;
+            }
+        }
+        self.send(connection);
+        if connection.output.is_empty() && !connection.output.sending && connection.pipeline.is_empty() {
+            let actions = connection.cycle.output_flushed();
+            self.perform(connection, actions);
+        }
+    }
+
+    /// Puts answers into the output, oldest first, as far as they go and as the bound allows.
+    #[inline]
+    pub(super) fn encode(&self, connection: &mut Connection) {
+        while connection.output.len() < self.limits.output_high_water_bytes {
+            let Connection { pipeline, output, .. } = connection;
+            let Some(entry) = pipeline.answering() else { break };
+            if std::mem::take(&mut entry.owes_continue) {
+                output.append(http1::encode::encode_continue);
+            }
+            if !(entry.finished || entry.flush) || !self.encode_entry(connection) {
+                break;
+            }
+        }
+        self.encode_refusal(connection);
+    }
+
+    /// The refusal of the last request, once everything before it is in the output.
+    fn encode_refusal(&self, connection: &mut Connection) {
+        if connection.output.refusal.is_none() || connection.pipeline.answering().is_some() {
+            return;
+        }
+        let Some((reject, to_head)) = connection.output.refusal.take() else { return };
+        let received: &[u8] = if to_head { b"HEAD " } else { b"" };
+        let template = self.template.borrow();
+        connection.output.append(|out| template.encode_reject(out, reject, received));
+        let actions = connection.cycle.answer_ended(false);
+        self.perform(connection, actions);
+    }
+
+    /// Encodes what the answering exchange has. True when that answer is whole.
+    fn encode_entry(&self, connection: &mut Connection) -> bool {
+        let newest_unread = connection.body.as_ref().map_or(Some(0), |body| body.unread());
+        let Connection { pipeline, output, cycle, .. } = connection;
+        let entry = pipeline.answering().expect("the caller saw it");
+        entry.flush = false;
+        if entry.frame.is_none() {
+            entry.reply.persistent = cycle.may_persist(entry.sequence, newest_unread) && !self.draining.get();
+            self.encode_head(entry, output);
+        }
+        let bound = self.limits.output_high_water_bytes;
+        let exchange = entry.exchange;
+        let encode = |_: &ResponseParts, queue: &mut OutputQueue| encode_content(entry, output, queue, bound);
+        match self.exchanges.with_output(exchange, encode) {
+            Some(Encoded::Whole) => {}
+            Some(Encoded::Part) => return false,
+            // Less content than announced, or the exchange is gone before its end: the client must see the cut.
+            Some(Encoded::Broken) | None => {
+                connection.closing = Closing::Reset;
+                return false;
+            }
+        }
+        entry.encoded = true;
+        let persistent = entry.reply.persistent;
+        let actions = cycle.answer_ended(persistent);
+        self.perform(connection, actions);
+        true
+    }
+
+    fn encode_head(&self, entry: &mut InFlight, output: &mut Output) {
+        let template = self.template.borrow();
+        let finished = entry.finished;
+        let reply = entry.reply;
+        let announced = self.exchanges.with_output(entry.exchange, |parts, queue| {
+            let content = match (finished, parts.declared_length) {
+                (_, Some(length)) => Content::Length(length),
+                (true, None) => Content::Length(queue.len() as u64),
+                (false, None) => Content::Stream,
+            };
+            let head = ResponseHead { status: parts.status.as_u16(), fields: &parts.fields, content };
+            let mut announced = None;
+            output.append(|out| announced = Some(template.encode_head(out, &head, reply)));
+            announced.expect("append calls its encoder")
+        });
+        let Some(announced) = announced else { return };
+        entry.frame = Some(announced.frame);
+        entry.reply.persistent = announced.persistent;
+        if let ContentFrame::Length(length) = announced.frame {
+            entry.length_left = length;
+        }
+        self.exchanges.head_committed(entry.exchange);
+    }
+
+    /// Sends what waits, unless a send is in flight.
+    fn send(&self, connection: &mut Connection) {
+        if connection.output.sending || connection.output.is_empty() {
+            return;
+        }
+        for entry in connection.pipeline.iter_mut() {
+            entry.leaving = std::mem::take(&mut entry.unsent);
+            entry.leaving_whole = entry.encoded;
+        }
+        connection.output.sending = true;
+        let outgoing = connection.output.take();
+        connection.socket.send(outgoing);
+        if connection.output.head.capacity() == 0
+            && let Some(buffer) = self.buffers.borrow_mut().pop()
+        {
+            connection.output.head = buffer;
+        }
+    }
+
+    /// The kernel has taken everything that was sent, or failed.
+    pub(super) fn sent(&self, connection: &mut Connection, sent: Sent) {
+        connection.output.sending = false;
+        self.counters.bytes_out(sent.bytes);
+        self.reuse(connection, sent.buffer);
+        if sent.result.is_err() {
+            connection.closing = Closing::Reset;
+            return self.end_exchanges(connection, EndReason::ClientReset);
+        }
+        self.account_sent(connection);
+        if connection.pipeline.is_empty() && connection.output.is_empty() {
+            // Idle: nothing is held.
+            let buffer = std::mem::take(&mut connection.output.head);
+            self.pool(buffer);
+        }
+    }
+
+    /// Tells the exchanges what was accepted; those whose last byte was among it are over.
+    fn account_sent(&self, connection: &mut Connection) {
+        while let Some(entry) = connection.pipeline.front() {
+            let (exchange, accepted, whole) =
+                (entry.exchange, std::mem::take(&mut entry.leaving), entry.leaving_whole);
+            if accepted > 0 {
+                self.exchanges.accepted(exchange, accepted);
+            }
+            if whole {
+                self.exchanges.output_finished(exchange);
+            }
+            self.drive(connection, exchange);
+            if !whole {
+                return;
+            }
+            connection.pipeline.pop_front();
+        }
+    }
+
+    fn reuse(&self, connection: &mut Connection, buffer: Outgoing) {
+        let mut head = match buffer {
+            Outgoing::Vec(head) => head,
+            Outgoing::Vectored(parts) => parts.head,
+            Outgoing::Bytes(_) => return,
+        };
+        head.clear();
+        if connection.output.head.capacity() == 0 {
+            connection.output.head = head;
+        } else {
+            self.pool(head);
+        }
+    }
+
+    fn pool(&self, mut buffer: Vec<u8>) {
+        let mut buffers = self.buffers.borrow_mut();
+        if (1..=POOLED_BYTES_MAX).contains(&buffer.capacity()) && buffers.len() < POOLED_MAX {
+            buffer.clear();
+            buffers.push(buffer);
+        }
+    }
+}
+
+enum Encoded {
+    /// The answer is whole.
+    Whole,
+    /// More is to come.
+    Part,
+    /// It cannot become what was announced.
+    Broken,
+}
+
+/// Moves content from the exchange's queue into the output, in the announced frame.
+fn encode_content(
+    entry: &mut InFlight,
+    output: &mut Output,
+    queue: &mut OutputQueue,
+    bound: usize,
+) -> Encoded {
+    let frame = entry.frame.expect("the head is encoded before its content");
+    while output.len() < bound {
+        let Some(chunk) = queue.take_chunk(CHUNK_BYTES_MAX) else { break };
+        let len = chunk.as_slice().len() as u64;
+        entry.unsent += len;
+        match frame {
+            ContentFrame::None => {}
+            ContentFrame::Length(_) if len > entry.length_left => return Encoded::Broken,
+            ContentFrame::Length(_) => {
+                entry.length_left -= len;
+                output.append_content(chunk);
+            }
+            ContentFrame::UntilClose => output.append_content(chunk),
+            ContentFrame::Chunked => {
+                output.append(|out| http1::encode::encode_chunk_size(out, len));
+                output.append_content(chunk);
+                output.append(|out| out.extend_from_slice(b"\r\n"));
+            }
+        }
+    }
+    match (queue.len(), entry.finished) {
+        (0, true) if frame == ContentFrame::Chunked => {
+            output.append(|out| http1::encode::encode_last_chunk(out, &FieldLines::new()));
+            Encoded::Whole
+        }
+        (0, true) if entry.length_left > 0 => Encoded::Broken,
+        (0, true) => Encoded::Whole,
+        _ => Encoded::Part,
+    }
+}
+
+/// Content up to this size is copied behind the head: one piece is sent faster than two.
+const COPY_BYTES_MAX: usize = 4 * 1024;
+
+/// Most content that is taken from a queue at once.
+const CHUNK_BYTES_MAX: usize = 64 * 1024;
+
+/// A buffer with more capacity is given back to the allocator.
+const POOLED_BYTES_MAX: usize = 64 * 1024;
+
+/// Buffers that are kept for the next answers.
+const POOLED_MAX: usize = 256;

@@ -1,0 +1,287 @@
+//! The HTTP service of one shard: its connections, its exchanges, its routes; and the glue to the runtime's events.
+
+use super::{Closing, Connection, counters::ConnectionCounters};
+use crate::{
+    error::EndReason,
+    exchange::{Exchanges, Parcel, Post, Refusal, TableOptions, Workers},
+    http1::{HeadIndex, HeadTemplate, Reject},
+    limits::Limits,
+    routing::Router,
+};
+use shards::{
+    DeliveryError, Key, Lease, Shard, ShardHandle, Table, TimerEvents,
+    net::{ReceiveEnd, Sent, SocketEvents},
+};
+use std::{
+    cell::{Cell, RefCell},
+    fmt,
+    rc::{Rc, Weak},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// What a service is made with.
+pub(crate) struct ServiceOptions {
+    pub(crate) limits: Limits,
+    pub(crate) router: Router,
+    /// Value of the Server field; empty sends none.
+    pub(crate) server_name: String,
+    /// Field lines in every answer of this shard, such as `X-Shard`.
+    pub(crate) common_fields: Vec<(&'static str, String)>,
+    pub(crate) workers: Option<Arc<dyn Workers>>,
+    /// Tasks that may wait for one exchange.
+    pub(crate) tasks_max: u32,
+    /// Connections this shard may have.
+    pub(crate) connections_max: usize,
+}
+
+/// The HTTP service of one shard.
+pub(crate) struct Service {
+    this: Weak<Service>,
+    pub(super) shard: Shard,
+    pub(super) limits: Limits,
+    pub(super) router: Router,
+    pub(crate) exchanges: Rc<Exchanges>,
+    /// `None` while something happens to the connection.
+    pub(super) connections: RefCell<Table<Option<Box<Connection>>>>,
+    pub(super) template: RefCell<HeadTemplate>,
+    /// When the template's date must be renewed, on the shard's clock.
+    date_due: Cell<Duration>,
+    /// The index of the head in hand; there is one at a time.
+    pub(super) index: Cell<Option<HeadIndex>>,
+    /// Buffers that were sent, for the next answers.
+    pub(super) buffers: RefCell<Vec<Vec<u8>>>,
+    pub(crate) counters: ConnectionCounters,
+    pub(super) connections_max: usize,
+    pub(super) draining: Cell<bool>,
+}
+
+/// Sends parcels for exchanges through the shard's inbox.
+struct InboxPost(ShardHandle);
+
+impl Post for InboxPost {
+    fn post(&self, parcel: Parcel) -> Result<(), (Parcel, Refusal)> {
+        let sent = match parcel.is_wake() {
+            // At most one on its way for each exchange: bounded by the exchanges.
+            true => self.0.send_reply(parcel, |_, parcel| parcel.open()),
+            false => self.0.send(parcel, |_, parcel| parcel.open()),
+        };
+        sent.map_err(|undelivered| {
+            let refusal = match undelivered.reason {
+                DeliveryError::Full => Refusal::Full,
+                DeliveryError::Stopping => Refusal::Stopping,
+            };
+            (undelivered.task, refusal)
+        })
+    }
+
+    fn is_current(&self) -> bool {
+        self.0.is_current()
+    }
+}
+
+/// Marks a timer token as an exchange's; the keys leave these bits free.
+const EXCHANGE_TOKEN: u64 = 1 << 63;
+
+impl Service {
+    pub(crate) fn new(shard: &Shard, options: ServiceOptions) -> Rc<Self> {
+        Rc::new_cyclic(|this: &Weak<Service>| {
+            let on_ready = this.clone();
+            let exchanges = Exchanges::new(TableOptions {
+                shard: shard.id().index() as u32,
+                post: Arc::new(InboxPost(shard.handle())),
+                workers: options.workers,
+                tasks_max: options.tasks_max,
+                on_ready: Box::new(move |_| {
+                    if let Some(service) = on_ready.upgrade() {
+                        service.drive_ready();
+                    }
+                }),
+            });
+            let mut template = HeadTemplate::new(&options.server_name, 0);
+            for (name, value) in &options.common_fields {
+                template.add_common_field(name, value);
+            }
+            Service {
+                this: this.clone(),
+                shard: shard.clone(),
+                limits: options.limits,
+                router: options.router,
+                exchanges,
+                connections: RefCell::default(),
+                template: RefCell::new(template),
+                date_due: Cell::new(Duration::ZERO),
+                index: Cell::new(Some(HeadIndex::default())),
+                buffers: RefCell::default(),
+                counters: ConnectionCounters::default(),
+                connections_max: options.connections_max,
+                draining: Cell::new(false),
+            }
+        })
+    }
+
+    #[inline]
+    pub(super) fn now(&self) -> Duration {
+        self.shard.now()
+    }
+
+    /// Tells the time to everybody who needs it. Called at the start of every event.
+    #[inline]
+    fn tick(&self) {
+        let now = self.now();
+        self.exchanges.set_now(now);
+        if now >= self.date_due.get() {
+            self.renew_date(now);
+        }
+    }
+
+    #[cold]
+    fn renew_date(&self, now: Duration) {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.template.borrow_mut().refresh(wall.as_secs());
+        let left = 1_000_000_000 - u64::from(wall.subsec_nanos());
+        self.date_due.set(now + Duration::from_nanos(left));
+    }
+
+    pub(super) fn rc(&self) -> Rc<Service> {
+        self.this.upgrade().expect("a service runs while somebody holds it")
+    }
+
+    /// Takes the connection out, lets `event` happen to it, and does what is due after every event.
+    #[inline]
+    pub(super) fn with(&self, key: Key, event: impl FnOnce(&Self, &mut Connection)) {
+        let taken = self.connections.borrow_mut().get_mut(key).and_then(Option::take);
+        let Some(mut connection) = taken else { return };
+        self.tick();
+        event(self, &mut connection);
+        self.after_event(&mut connection);
+        match connection.closing {
+            Closing::No => {
+                if let Some(place) = self.connections.borrow_mut().get_mut(key) {
+                    *place = Some(connection);
+                }
+            }
+            how => self.close(connection, how),
+        }
+        self.drive_ready();
+    }
+
+    fn after_event(&self, connection: &mut Connection) {
+        self.advance(connection);
+        if connection.closing == Closing::No {
+            self.renew_deadline(connection);
+        }
+    }
+
+    fn close(&self, mut connection: Box<Connection>, how: Closing) {
+        self.end_exchanges(&mut connection, EndReason::ClientReset);
+        self.drop_timer(&connection);
+        self.connections.borrow_mut().remove(connection.key);
+        self.counters.closed();
+        if how == Closing::Reset {
+            connection.socket.reset_on_close();
+        }
+    }
+
+    /// Drives what has become ready outside of its connection's events.
+    fn drive_ready(&self) {
+        while let Some((exchange, owner)) = self.exchanges.next_ready() {
+            self.with(Key::from_u64(owner), |service, connection| service.drive(connection, exchange));
+        }
+    }
+
+    pub(super) fn set_connection_timer(&self, at: Duration, connection: Key) -> Key {
+        self.shard.set_timer(at, self.rc(), connection.to_u64())
+    }
+
+    pub(super) fn set_exchange_timer(&self, at: Duration, exchange: Key) -> Key {
+        self.shard.set_timer(at, self.rc(), exchange.to_u64() | EXCHANGE_TOKEN)
+    }
+
+    pub(super) fn count_reject(&self, reject: Reject) {
+        self.counters.rejected(reject);
+        tracing::debug!(shard = %self.shard.id(), reason = reject.label(), "request refused: {reject}");
+    }
+
+    pub(super) fn count_cut(&self, reason: &'static str) {
+        self.counters.cut(reason);
+        tracing::debug!(shard = %self.shard.id(), reason, "connection cut");
+    }
+
+    /// Live connections.
+    pub(crate) fn connection_count(&self) -> usize {
+        self.connections.borrow().len()
+    }
+
+    /// Nothing new is begun: idle connections close, busy ones end with their answers.
+    pub(crate) fn drain(&self) {
+        self.draining.set(true);
+        for key in self.connection_keys() {
+            self.with(key, |service, connection| {
+                let actions = connection.cycle.begin_shutdown();
+                service.perform(connection, actions);
+            });
+        }
+    }
+
+    /// What is still running is told that it must end, with this reason.
+    pub(crate) fn force(&self, reason: EndReason) {
+        for key in self.connection_keys() {
+            self.with(key, |service, connection| {
+                for exchange in connection.pipeline.live() {
+                    service.exchanges.shutdown_forced(exchange, reason);
+                    service.drive(connection, exchange);
+                }
+            });
+        }
+    }
+
+    /// The end: every connection is cut.
+    pub(crate) fn cut_all(&self) {
+        for key in self.connection_keys() {
+            self.with(key, |_, connection| connection.closing = Closing::Reset);
+        }
+    }
+
+    fn connection_keys(&self) -> Vec<Key> {
+        self.connections.borrow().keys()
+    }
+}
+
+impl SocketEvents for Service {
+    fn on_received(&self, _shard: &Shard, token: u64, bytes: Lease) {
+        self.with(Key::from_u64(token), |service, connection| service.received(connection, bytes));
+    }
+
+    fn on_receive_end(&self, _shard: &Shard, token: u64, end: ReceiveEnd) {
+        self.with(Key::from_u64(token), |service, connection| service.receive_ended(connection, &end));
+    }
+
+    fn on_sent(&self, _shard: &Shard, token: u64, sent: Sent) {
+        self.with(Key::from_u64(token), |service, connection| service.sent(connection, sent));
+    }
+}
+
+impl TimerEvents for Service {
+    fn on_timer(&self, _shard: &Shard, token: u64) {
+        if token & EXCHANGE_TOKEN == 0 {
+            return self.with(Key::from_u64(token), |service, connection| service.on_deadline(connection));
+        }
+        let exchange = Key::from_u64(token & !EXCHANGE_TOKEN);
+        self.tick();
+        let Some(owner) = self.exchanges.owner(exchange) else { return };
+        self.with(Key::from_u64(owner), |service, connection| {
+            if let Some(entry) = connection.pipeline.find(exchange) {
+                entry.timer = None;
+            }
+            service.exchanges.timer_fired(exchange);
+            service.drive(connection, exchange);
+        });
+    }
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Service({} connections on {:?})", self.connection_count(), self.shard)
+    }
+}

@@ -1,0 +1,124 @@
+//! Handlers, and which of a route's handlers answers which method.
+
+use crate::{
+    error::Result,
+    exchange::{Exchange, Outcome},
+};
+use std::rc::Rc;
+
+/// What answers a request: any `Fn(&mut Exchange)` that gives `()` or a `Result`. It runs on the exchange's shard
+/// and may hold `!Send` state.
+pub trait Handler {
+    /// Runs as a callback of the exchange.
+    ///
+    /// # Errors
+    /// What the error handler will see.
+    fn handle(&self, x: &mut Exchange) -> Result<()>;
+}
+
+impl<F, O> Handler for F
+where
+    F: Fn(&mut Exchange) -> O,
+    O: Outcome,
+{
+    fn handle(&self, x: &mut Exchange) -> Result<()> {
+        self(x).into_result()
+    }
+}
+
+/// The handlers of one route, by method.
+#[derive(Default, Clone)]
+pub struct Endpoint {
+    by_method: Vec<(&'static str, Rc<dyn Handler>)>,
+    otherwise: Option<Rc<dyn Handler>>,
+    /// `Allow` for a method that has no handler.
+    allow: String,
+}
+
+/// What [`super::Router::route`] takes: a handler for every method, or an [`Endpoint`].
+pub trait IntoEndpoint {
+    /// Turns it into an endpoint.
+    fn into_endpoint(self) -> Endpoint;
+}
+
+impl IntoEndpoint for Endpoint {
+    fn into_endpoint(self) -> Endpoint {
+        self
+    }
+}
+
+impl<H: Handler + 'static> IntoEndpoint for H {
+    fn into_endpoint(self) -> Endpoint {
+        any(self)
+    }
+}
+
+/// Answers every known method.
+pub fn any(handler: impl Handler + 'static) -> Endpoint {
+    let allow = "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS".to_owned();
+    Endpoint { by_method: Vec::new(), otherwise: Some(Rc::new(handler)), allow }
+}
+
+macro_rules! method_functions {
+    ($($name:ident $text:literal),*) => {$(
+        #[doc = concat!("Answers `", $text, "` and nothing else; other methods can be chained.")]
+        pub fn $name(handler: impl Handler + 'static) -> Endpoint {
+            Endpoint::default().method($text, handler)
+        }
+    )*
+
+    impl Endpoint {$(
+        #[doc = concat!("Adds the handler for `", $text, "`.")]
+        #[must_use]
+        pub fn $name(self, handler: impl Handler + 'static) -> Self {
+            self.method($text, handler)
+        }
+    )*}};
+}
+
+method_functions!(get "GET", post "POST", put "PUT", delete "DELETE", patch "PATCH");
+
+impl Endpoint {
+    /// Adds the handler for a method by name.
+    #[must_use]
+    pub fn method(mut self, method: &'static str, handler: impl Handler + 'static) -> Self {
+        self.by_method.push((method, Rc::new(handler)));
+        self.allow = self.allow_list();
+        self
+    }
+
+    fn allow_list(&self) -> String {
+        let mut methods: Vec<_> = self.by_method.iter().map(|(method, _)| *method).collect();
+        if methods.contains(&"GET") && !methods.contains(&"HEAD") {
+            methods.push("HEAD");
+        }
+        if !methods.contains(&"OPTIONS") {
+            methods.push("OPTIONS");
+        }
+        methods.join(", ")
+    }
+
+    /// The handler for a method. HEAD is answered by GET's (RFC 9110 §9.3.2).
+    #[inline]
+    pub(super) fn find(&self, method: &str) -> Option<&Rc<dyn Handler>> {
+        let of = |wanted: &str| {
+            self.by_method.iter().find(|(name, _)| *name == wanted).map(|(_, handler)| handler)
+        };
+        of(method).or_else(|| if method == "HEAD" { of("GET") } else { None }).or(self.otherwise.as_ref())
+    }
+
+    pub(super) fn lists(&self, method: &str) -> bool {
+        self.by_method.iter().any(|(name, _)| *name == method)
+    }
+
+    /// The methods that have a handler, as `Allow` lists them.
+    pub(super) fn allow(&self) -> &str {
+        &self.allow
+    }
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Endpoint({})", if self.otherwise.is_some() { "any method" } else { &self.allow })
+    }
+}

@@ -1,0 +1,311 @@
+//! Patterns to routes. Exact segments, `{name}` for one segment, `/*` at the end for the rest.
+
+use super::{
+    coordinator::Coordinator,
+    filter::Filter,
+    handler::{Endpoint, Handler, IntoEndpoint},
+    path::normalised,
+};
+use crate::exchange::{Exchange, PathParameters, Wait};
+use std::{borrow::Cow, fmt, rc::Rc};
+
+/// What a client's FIN means while its request is being worked on (L-15).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HalfClose {
+    /// The client is gone: a parked exchange ends with `ClientClosed`. The default.
+    #[default]
+    Abort,
+    /// It has only finished sending: the answer is still written.
+    Tolerate,
+}
+
+type MakeCoordinator = dyn Fn() -> Box<dyn Coordinator>;
+
+/// One pattern with its handlers and what is particular to it.
+pub struct Route {
+    pattern: String,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) filters: Vec<Filter>,
+    pub(crate) make_coordinator: Option<Rc<MakeCoordinator>>,
+    pub(crate) wait: Wait,
+    pub(crate) body_bytes_max: Option<u64>,
+    pub(crate) half_close: HalfClose,
+    /// The first part of the chain behind which no exchange may become asynchronous.
+    pub(crate) sync_only: Option<&'static str>,
+    has_parameters: bool,
+    needs_async: bool,
+}
+
+/// A mistake in the routes, found before anything is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RouteError {
+    /// The pattern is malformed, or says the same as another.
+    Pattern {
+        /// The pattern.
+        pattern: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A handler that needs async stands behind a part that does not support it (L-21).
+    AsyncNotSupported {
+        /// The route's pattern.
+        pattern: String,
+        /// The part's name.
+        part: &'static str,
+    },
+}
+
+impl fmt::Display for RouteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RouteError::Pattern { pattern, problem } => write!(f, "route {pattern}: {problem}"),
+            RouteError::AsyncNotSupported { pattern, part } => write!(
+                f,
+                "route {pattern}: its handler is asynchronous, but {part} before it does not support async; \
+                 say async_supported(true) there or take it out of the chain"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for RouteError {}
+
+impl Route {
+    fn new(pattern: &str) -> Self {
+        Route {
+            pattern: pattern.to_owned(),
+            endpoint: Endpoint::default(),
+            filters: Vec::new(),
+            make_coordinator: None,
+            wait: Wait::Nothing,
+            body_bytes_max: None,
+            half_close: HalfClose::Abort,
+            sync_only: None,
+            has_parameters: pattern.contains('{') || pattern.ends_with('*'),
+            needs_async: false,
+        }
+    }
+
+    /// The pattern: the label of metrics, one per route however many paths match it.
+    pub fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    /// The handler starts when the whole body is there, at most `limit` bytes of it: it then does no IO.
+    pub fn buffer_body(&mut self, limit: u64) -> &mut Self {
+        self.wait = Wait::WholeBody;
+        self.body_bytes_max = Some(limit);
+        self
+    }
+
+    /// The handler starts with the first content.
+    pub fn after_first_content(&mut self) -> &mut Self {
+        self.wait = Wait::FirstContent;
+        self
+    }
+
+    /// Most bytes a request body may have here, in place of the server's limit.
+    pub fn body_limit(&mut self, bytes: u64) -> &mut Self {
+        self.body_bytes_max = Some(bytes);
+        self
+    }
+
+    /// What a client's FIN means while its request is worked on.
+    pub fn half_close(&mut self, policy: HalfClose) -> &mut Self {
+        self.half_close = policy;
+        self
+    }
+
+    /// The handler will call `start_async`: the start refuses the route if a part of its chain cannot have that.
+    pub fn needs_async(&mut self) -> &mut Self {
+        self.needs_async = true;
+        self
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Route").field("pattern", &self.pattern).field("endpoint", &self.endpoint).finish()
+    }
+}
+
+/// The routes of an application on one shard.
+#[derive(Default)]
+pub struct Router {
+    routes: Vec<Rc<Route>>,
+    filters: Vec<(String, Filter)>,
+    coordinators: Vec<(String, Rc<MakeCoordinator>)>,
+    table: matchit::Router<usize>,
+    error_handler: Option<Rc<dyn Handler>>,
+    problems: Vec<RouteError>,
+}
+
+/// What the router found for a head.
+pub(crate) enum Found {
+    /// Route and handler.
+    Route(Rc<Route>, Rc<dyn Handler>),
+    /// The path is known, the method is not among its methods: 405 with this `Allow`, or the answer to OPTIONS.
+    Method(Rc<Route>),
+    /// No route.
+    Nothing,
+}
+
+impl Router {
+    /// No routes yet.
+    pub fn new() -> Self {
+        Router::default()
+    }
+
+    /// Adds a route: a handler for every method, or an endpoint such as `get(read).post(write)`.
+    #[must_use]
+    pub fn route(self, pattern: &str, endpoint: impl IntoEndpoint) -> Self {
+        self.route_with(pattern, endpoint, |_| {})
+    }
+
+    /// Adds a route and says what is particular to it.
+    #[must_use]
+    pub fn route_with(
+        mut self,
+        pattern: &str,
+        endpoint: impl IntoEndpoint,
+        set: impl FnOnce(&mut Route),
+    ) -> Self {
+        let mut route = Route::new(pattern);
+        route.endpoint = endpoint.into_endpoint();
+        set(&mut route);
+        let index = self.routes.len();
+        for form in table_forms(pattern) {
+            if let Err(problem) = self.table.insert(form, index) {
+                self.problem(pattern, &problem.to_string());
+            }
+        }
+        if !pattern.starts_with('/') {
+            self.problem(pattern, "a pattern starts with /");
+        }
+        self.routes.push(Rc::new(route));
+        self
+    }
+
+    /// Maps a coordinator to a pattern (`/path`, `/path/*`, `/*`); one instance per exchange.
+    #[must_use]
+    pub fn coordinate<C: Coordinator + 'static>(
+        mut self,
+        pattern: &str,
+        make: impl Fn() -> C + 'static,
+    ) -> Self {
+        self.coordinators.push((pattern.to_owned(), Rc::new(move || Box::new(make()))));
+        self
+    }
+
+    /// Puts a filter before the handlers of a pattern (`/path`, `/path/*`, `/*`), behind those added before.
+    #[must_use]
+    pub fn filter(mut self, pattern: &str, filter: Filter) -> Self {
+        self.filters.push((pattern.to_owned(), filter));
+        self
+    }
+
+    /// Answers what failed before anything was sent; the status is set already (L-13).
+    #[must_use]
+    pub fn error_handler(mut self, handler: impl Handler + 'static) -> Self {
+        self.error_handler = Some(Rc::new(handler));
+        self
+    }
+
+    /// Joins routes, filters and coordinators, and checks them (L-21).
+    ///
+    /// # Errors
+    /// The first mistake.
+    pub(crate) fn finish(mut self) -> Result<Self, RouteError> {
+        if let Some(problem) = self.problems.pop() {
+            return Err(problem);
+        }
+        for route in &mut self.routes {
+            let route = Rc::get_mut(route).expect("nobody has the routes before they are finished");
+            let covers = |pattern: &str| covers(pattern, &route.pattern);
+            let filters = self.filters.iter().filter(|(pattern, _)| covers(pattern));
+            route.filters = filters.map(|(_, filter)| filter.clone()).collect();
+            let coordinators = self.coordinators.iter().rev().find(|(pattern, _)| covers(pattern));
+            route.make_coordinator = coordinators.map(|(_, make)| make.clone());
+            let refuses = route.filters.iter().find(|filter| !filter.is_async_supported());
+            route.sync_only = refuses.map(Filter::name);
+            if let (true, Some(part)) = (route.needs_async, route.sync_only) {
+                return Err(RouteError::AsyncNotSupported { pattern: route.pattern.clone(), part });
+            }
+        }
+        Ok(self)
+    }
+
+    pub(crate) fn failed_answer(&self) -> Option<&Rc<dyn Handler>> {
+        self.error_handler.as_ref()
+    }
+
+    /// Finds the route for a path and the handler for a method.
+    #[inline]
+    pub(crate) fn find(&self, method: &str, path: &str) -> Found {
+        let path = normalised(path);
+        let Ok(matched) = self.table.at(&path) else { return Found::Nothing };
+        let route = &self.routes[*matched.value];
+        match route.endpoint.find(method) {
+            Some(handler) => Found::Route(route.clone(), handler.clone()),
+            None => Found::Method(route.clone()),
+        }
+    }
+
+    /// The values of the pattern's names for this path, put where the handler finds them.
+    pub(crate) fn set_parameters(&self, route: &Route, path: &str, x: &mut Exchange) {
+        if !route.has_parameters {
+            return;
+        }
+        let path: Cow<'_, str> = normalised(path);
+        let Ok(matched) = self.table.at(&path) else { return };
+        let values = matched.params.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+        x.set_attribute(PathParameters::new(values.collect()));
+    }
+
+    fn problem(&mut self, pattern: &str, problem: &str) {
+        self.problems.push(RouteError::Pattern { pattern: pattern.to_owned(), problem: problem.to_owned() });
+    }
+}
+
+impl fmt::Debug for Router {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.routes).finish()
+    }
+}
+
+/// `/files/*` matches `/files/` and all below it.
+fn table_forms(pattern: &str) -> Vec<String> {
+    match pattern.strip_suffix("/*") {
+        Some(prefix) => vec![format!("{prefix}/"), format!("{prefix}/{{*{REST}}}")],
+        None => vec![pattern.to_owned()],
+    }
+}
+
+/// Whether a filter's or coordinator's pattern covers a route's.
+fn covers(pattern: &str, route: &str) -> bool {
+    match pattern.strip_suffix("/*") {
+        Some(prefix) => {
+            route.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        }
+        None => pattern == route,
+    }
+}
+
+/// The name under which a handler finds what a `*` stood for.
+const REST: &str = "rest";
+
+impl Route {
+    pub(crate) fn has_parameters(&self) -> bool {
+        self.has_parameters
+    }
+
+    /// Whether a handler was registered for this method by name.
+    pub(crate) fn lists(&self, method: &str) -> bool {
+        self.endpoint.lists(method)
+    }
+
+    /// `Allow` of this route.
+    pub(crate) fn allow(&self) -> &str {
+        self.endpoint.allow()
+    }
+}

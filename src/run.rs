@@ -1,0 +1,127 @@
+//! Starts a server for a command, says so, and ends it when a signal says so.
+
+use crate::{
+    cli::{self, DriverChoice},
+    failure::{Exit, Failure},
+    logging,
+    signals::{self, Signal},
+    startup::{self, Place, Prepared, StartFacts},
+};
+use shardlet::{
+    ShutdownPlan,
+    server::{self, StartError},
+};
+use shards::{Shard, ShardEnd, ShardHandle, net::SocketAddress};
+use std::{io::Write as _, process::ExitCode, time::Duration};
+
+/// How long a graceful stop may take.
+const GRACEFUL: Duration = Duration::from_secs(30);
+
+/// How long the end waits for the log to be written.
+const LOG_FLUSH: Duration = Duration::from_millis(500);
+
+/// Runs a server with these routes until it is told to stop.
+pub(crate) fn run<F>(command: &str, args: &cli::ServerArgs, routes: F) -> Result<ExitCode, Failure>
+where
+    F: Fn(&Shard) -> shardlet::Router + Send + Sync + 'static,
+{
+    let prepared = startup::prepare(args)?;
+    let log =
+        logging::start(args.log).map_err(|error| startup::runtime_failure("start the log thread", &error))?;
+    let signals = signals::listen().map_err(|error| startup::runtime_failure("listen to signals", &error))?;
+    for warning in &prepared.warnings {
+        tracing::warn!("{warning}");
+    }
+    let server = builder(args, &prepared).start(routes).map_err(|error| start_failure(args, &error))?;
+    announce(command, args, &server);
+    follow_signals(signals, server.handles().to_vec());
+    let code = end_code(&server.join());
+    log.flush(LOG_FLUSH);
+    Ok(code)
+}
+
+/// Turns signals into the server's end, on a thread of their own.
+fn follow_signals(signals: crossbeam_channel::Receiver<Signal>, handles: Vec<ShardHandle>) {
+    let follow = move || {
+        for signal in signals {
+            match signal {
+                Signal::Graceful => server::begin_shutdown(&handles, ShutdownPlan::graceful(GRACEFUL)),
+                Signal::Fast => server::begin_shutdown(&handles, ShutdownPlan::fast()),
+                Signal::Now => server::begin_shutdown(&handles, ShutdownPlan::now()),
+                Signal::Reload => tracing::info!("nothing to reload: this command has no configuration file"),
+                Signal::ReopenLogs => tracing::info!("nothing to reopen: logs go to standard error"),
+            }
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("end".into()).spawn(follow) {
+        tracing::error!("signals cannot be followed: {error}");
+    }
+}
+
+fn builder(args: &cli::ServerArgs, prepared: &Prepared) -> server::Builder {
+    let address = match &prepared.place {
+        Place::Tcp(address) => SocketAddress::from(*address),
+        Place::Unix(path) => SocketAddress::from(path.clone()),
+    };
+    let builder =
+        shardlet::Server::builder().listen(address).shard_field("X-Shard").driver(match args.driver {
+            DriverChoice::Auto => shards::DriverChoice::Auto,
+            DriverChoice::Uring => shards::DriverChoice::Uring,
+            DriverChoice::Epoll => shards::DriverChoice::Epoll,
+        });
+    match args.shards {
+        Some(count) => builder.shards(count.get()),
+        None => builder,
+    }
+}
+
+/// Says what runs and where, before the first connection is answered.
+fn announce(command: &str, args: &cli::ServerArgs, server: &shardlet::Server) {
+    let report = server.report();
+    let reason = match args.driver {
+        DriverChoice::Auto => report.reason.as_deref().map(|reason| match report.cure.as_deref() {
+            Some(cure) => format!("{reason}; {cure}"),
+            None => reason.to_owned(),
+        }),
+        DriverChoice::Uring | DriverChoice::Epoll => None,
+    };
+    let text = startup::start_message(
+        &StartFacts {
+            command,
+            shards: server.handles().len(),
+            driver: report.driver.name(),
+            driver_reason: reason.as_deref(),
+            address: &server.address().to_string(),
+            admin: None,
+            graceful: GRACEFUL,
+        },
+        &report.kernel,
+    );
+    let mut out = std::io::stdout().lock();
+    // Whoever closed our standard output does not want to know.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+fn start_failure(args: &cli::ServerArgs, error: &StartError) -> Failure {
+    match error {
+        StartError::Runtime(shards::Error::Kernel { source, .. }) => {
+            let listen = args.listen();
+            startup::listen_failure(&listen, source, &startup::find_address_facts(&listen))
+        }
+        StartError::Runtime(other) => {
+            Failure::new(Exit::Environment, other.to_string(), "see shardlet doctor")
+        }
+        StartError::Routes(problem) => Failure::new(Exit::RunTime, problem.to_string(), "mend the routes"),
+    }
+}
+
+fn end_code(ends: &[ShardEnd<()>]) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
+    for (shard, end) in ends.iter().enumerate() {
+        if let Err(failure) = &end.result {
+            tracing::error!(shard, "the shard ended: {failure}");
+            code = Exit::RunTime.into();
+        }
+    }
+    code
+}

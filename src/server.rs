@@ -1,0 +1,320 @@
+//! A server: shards with an HTTP service on each, started together and ended together. No request passes through
+//! this file.
+
+use crate::{
+    connection::{Service, ServiceOptions},
+    exchange::Workers,
+    limits::Limits,
+    routing::{RouteError, Router},
+    shutdown::{Phases, ShutdownPlan},
+    stats::ShardSnapshot,
+};
+use shards::{
+    DriverChoice, ProbeReport, Shard, ShardEnd, ShardHandle, Shards,
+    net::{AcceptMode, Binding, SocketAddress},
+};
+use std::{
+    cell::RefCell,
+    fmt,
+    rc::Rc,
+    sync::{Arc, mpsc},
+};
+
+/// How a server is set up.
+#[derive(Clone)]
+pub struct Builder {
+    listen: Vec<SocketAddress>,
+    shards: Option<usize>,
+    driver: DriverChoice,
+    limits: Limits,
+    accept: AcceptMode,
+    server_name: String,
+    shard_field: Option<&'static str>,
+    workers: Option<Arc<dyn Workers>>,
+    tasks_max: u32,
+    connections_max: usize,
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("listen", &self.listen)
+            .field("shards", &self.shards)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a server did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The routes contradict themselves.
+    Routes(RouteError),
+    /// The runtime or the kernel refused.
+    Runtime(shards::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Routes(error) => error.fmt(f),
+            StartError::Runtime(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<shards::Error> for StartError {
+    fn from(error: shards::Error) -> Self {
+        StartError::Runtime(error)
+    }
+}
+
+/// A running server. Dropping it leaves it running; end it with [`Server::shutdown`] or [`Server::join`].
+#[derive(Debug)]
+pub struct Server {
+    shards: Shards<()>,
+    addresses: Vec<SocketAddress>,
+}
+
+/// The service of a shard, where code that runs on the shard finds it.
+#[derive(Default)]
+struct Place(RefCell<Option<Rc<Running>>>);
+
+struct Running {
+    service: Rc<Service>,
+    plan: RefCell<Option<ShutdownPlan>>,
+}
+
+impl Server {
+    /// Starts to set a server up.
+    pub fn builder() -> Builder {
+        Builder {
+            listen: Vec::new(),
+            shards: None,
+            driver: DriverChoice::Auto,
+            limits: Limits::DEFAULT,
+            accept: AcceptMode::ReusePort,
+            server_name: "shardlet".into(),
+            shard_field: None,
+            workers: None,
+            tasks_max: 1024,
+            connections_max: usize::MAX,
+        }
+    }
+
+    /// The real addresses, in the order in which they were given.
+    pub fn addresses(&self) -> &[SocketAddress] {
+        &self.addresses
+    }
+
+    /// The first address.
+    pub fn address(&self) -> &SocketAddress {
+        &self.addresses[0]
+    }
+
+    /// Which driver runs, and why.
+    pub fn report(&self) -> &ProbeReport {
+        self.shards.report()
+    }
+
+    /// A handle per shard.
+    pub fn handles(&self) -> &[ShardHandle] {
+        self.shards.handles()
+    }
+
+    /// Ends the server by a plan and waits for the end. Gives how each shard ended.
+    pub fn shutdown(self, plan: ShutdownPlan) -> Vec<ShardEnd<()>> {
+        self.begin_shutdown(plan);
+        self.shards.join()
+    }
+
+    /// Begins the end, from any thread. A second plan that ends sooner replaces the first.
+    pub fn begin_shutdown(&self, plan: ShutdownPlan) {
+        begin_shutdown(self.shards.handles(), plan);
+    }
+
+    /// Waits until the server has ended.
+    pub fn join(self) -> Vec<ShardEnd<()>> {
+        self.shards.join()
+    }
+}
+
+/// Begins the end of the server whose shards these are.
+pub fn begin_shutdown(handles: &[ShardHandle], plan: ShutdownPlan) {
+    for handle in handles {
+        // A shard that takes no more messages is ending already.
+        let _ = handle.send_reply(plan, |shard, plan| {
+            if let Some(running) = running_on(shard) {
+                running.plan.replace(Some(plan));
+            }
+            shard.handle().stop();
+        });
+    }
+}
+
+/// What the service of the current shard has counted, if one runs there.
+pub fn snapshot(shard: &Shard) -> Option<ShardSnapshot> {
+    let running = running_on(shard)?;
+    Some(ShardSnapshot::take(shard, &running.service))
+}
+
+/// What all shards of the current shard's server have counted, in order. Shards that are ending are left out.
+pub async fn snapshots(shard: &Shard) -> Vec<ShardSnapshot> {
+    let asked: Vec<_> = shard.siblings().iter().map(|handle| handle.submit_to(snapshot)).collect();
+    let mut taken = Vec::with_capacity(asked.len());
+    for answer in asked {
+        if let Ok(Some(snapshot)) = answer.await {
+            taken.push(snapshot);
+        }
+    }
+    taken
+}
+
+fn running_on(shard: &Shard) -> Option<Rc<Running>> {
+    shard.local(Place::default).0.borrow().clone()
+}
+
+impl Builder {
+    /// An address to listen on; several may be given.
+    #[must_use]
+    pub fn listen(mut self, address: impl Into<SocketAddress>) -> Self {
+        self.listen.push(address.into());
+        self
+    }
+
+    /// How many shards. Default: the cores this process may use.
+    #[must_use]
+    pub fn shards(mut self, count: usize) -> Self {
+        self.shards = Some(count);
+        self
+    }
+
+    /// Which driver. Default: the best one that works here.
+    #[must_use]
+    pub fn driver(mut self, choice: DriverChoice) -> Self {
+        self.driver = choice;
+        self
+    }
+
+    /// The limits in force.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// How connections are spread over shards.
+    #[must_use]
+    pub fn accept(mut self, mode: AcceptMode) -> Self {
+        self.accept = mode;
+        self
+    }
+
+    /// Value of the Server field; empty sends none.
+    #[must_use]
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        self.server_name = name.into();
+        self
+    }
+
+    /// A field that tells in every answer which shard gave it.
+    #[must_use]
+    pub fn shard_field(mut self, name: &'static str) -> Self {
+        self.shard_field = Some(name);
+        self
+    }
+
+    /// The pool behind `start` and `blocking`.
+    #[must_use]
+    pub fn workers(mut self, workers: Arc<dyn Workers>) -> Self {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// Most connections of one shard; more are closed at once and counted.
+    #[must_use]
+    pub fn connections_max(mut self, count: usize) -> Self {
+        self.connections_max = count;
+        self
+    }
+
+    /// Binds, checks the routes and starts. `routes` runs on every shard and makes that shard's own router.
+    ///
+    /// # Errors
+    /// [`StartError::Routes`] for a mistake in the routes, [`StartError::Runtime`] when an address cannot be
+    /// bound or a shard cannot be started.
+    pub fn start<F>(self, routes: F) -> Result<Server, StartError>
+    where
+        F: Fn(&Shard) -> Router + Send + Sync + 'static,
+    {
+        let mut shards = Shards::builder().driver(self.driver).inbox(self.limits.inbox_messages_max);
+        if let Some(count) = self.shards {
+            shards = shards.shards(count);
+        }
+        let count = shards.shard_count();
+        let bind = |address: &SocketAddress| Binding::bind(address, count, self.accept, BACKLOG);
+        let bindings = self.listen.iter().map(bind).collect::<shards::Result<Vec<_>>>()?;
+        let addresses = bindings.iter().map(|binding| binding.address().clone()).collect();
+        let (checked, check) = mpsc::channel();
+        let shards = shards.start(move |shard| {
+            let router = routes(&shard).finish();
+            let (options, bindings, checked) = (self.clone(), bindings.clone(), checked.clone());
+            async move {
+                let (router, problem) = match router {
+                    Ok(router) => (Some(router), None),
+                    Err(problem) => (None, Some(problem)),
+                };
+                let service =
+                    router.map(|router| Service::new(&shard, options.service_options(&shard, router)));
+                let listeners = service.as_ref().map(|service| {
+                    bindings
+                        .iter()
+                        .map(|binding| binding.listen(&shard, service.clone()))
+                        .collect::<Result<Vec<_>, _>>()
+                });
+                // The starter waits for one answer per shard.
+                let _ = checked.send(problem);
+                if let (Some(service), Some(Ok(listeners))) = (service, listeners) {
+                    live(&shard, service, listeners).await;
+                }
+            }
+        })?;
+        let problem = check.iter().take(count).flatten().next();
+        let server = Server { shards, addresses };
+        match problem {
+            None => Ok(server),
+            Some(problem) => {
+                server.shutdown(ShutdownPlan::now());
+                Err(StartError::Routes(problem))
+            }
+        }
+    }
+
+    fn service_options(&self, shard: &Shard, router: Router) -> ServiceOptions {
+        let field = self.shard_field.map(|name| (name, shard.id().to_string()));
+        ServiceOptions {
+            limits: self.limits,
+            router,
+            server_name: self.server_name.clone(),
+            common_fields: field.into_iter().collect(),
+            workers: self.workers.clone(),
+            tasks_max: self.tasks_max,
+            connections_max: self.connections_max,
+        }
+    }
+}
+
+/// The life of a shard's service: serve until told to stop, then end in phases (L-26).
+async fn live(shard: &Shard, service: Rc<Service>, listeners: Vec<shards::net::Listener>) {
+    let running = Rc::new(Running { service: service.clone(), plan: RefCell::default() });
+    let place = shard.local(Place::default);
+    place.0.replace(Some(running.clone()));
+    shard.stopped().await;
+    let phases = Phases::new(shard, &running.service, &running.plan);
+    phases.run(listeners).await;
+    place.0.replace(None);
+}
+
+/// Length of the accept queue; the kernel cuts it to net.core.somaxconn.
+const BACKLOG: i32 = 4096;

@@ -1,0 +1,79 @@
+//! The end of a server in phases, each with a deadline (L-26):
+//!
+//! ```text
+//!   serving ─▶ draining: no new connections, idle ones closed, busy ones answered with Connection: close
+//!           ─▶ forced:   what is left gets on_error(Shutdown) and time to write
+//!           ─▶ cut:      what is still left is cut
+//! ```
+
+use crate::{connection::Service, error::EndReason};
+use shards::{Shard, net::Listener, time};
+use std::{cell::RefCell, time::Duration};
+
+/// How long each phase of the end may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShutdownPlan {
+    /// For requests in flight to end by themselves.
+    pub grace: Duration,
+    /// For those that were told to end to write their answers.
+    pub write: Duration,
+}
+
+impl ShutdownPlan {
+    /// Within so long, with a second to write for what had to be told.
+    pub fn graceful(grace: Duration) -> Self {
+        ShutdownPlan { grace, write: Duration::from_secs(1) }
+    }
+
+    /// What is in flight is told at once.
+    pub fn fast() -> Self {
+        ShutdownPlan::graceful(Duration::ZERO)
+    }
+
+    /// Everything is cut.
+    pub fn now() -> Self {
+        ShutdownPlan { grace: Duration::ZERO, write: Duration::ZERO }
+    }
+}
+
+/// The phases on one shard. The plan may be replaced while they run.
+pub(crate) struct Phases<'a> {
+    shard: &'a Shard,
+    service: &'a Service,
+    plan: &'a RefCell<Option<ShutdownPlan>>,
+}
+
+/// How often it is looked whether a phase is over: the deadline is not exact to the millisecond anyway.
+const LOOK: Duration = Duration::from_millis(5);
+
+impl<'a> Phases<'a> {
+    pub(crate) fn new(
+        shard: &'a Shard,
+        service: &'a Service,
+        plan: &'a RefCell<Option<ShutdownPlan>>,
+    ) -> Self {
+        Phases { shard, service, plan }
+    }
+
+    pub(crate) async fn run(&self, listeners: Vec<Listener>) {
+        drop(listeners);
+        self.service.drain();
+        self.until_empty(|plan| plan.grace).await;
+        self.service.force(EndReason::Shutdown);
+        self.until_empty(|plan| plan.write).await;
+        self.service.cut_all();
+    }
+
+    /// Waits for the last connection to end, at most as long as the plan says now.
+    async fn until_empty(&self, bound: impl Fn(ShutdownPlan) -> Duration) {
+        let began = self.shard.now();
+        loop {
+            let plan = self.plan.borrow().unwrap_or_else(ShutdownPlan::now);
+            let over = self.shard.now().saturating_sub(began) >= bound(plan);
+            if self.service.connection_count() == 0 || over {
+                return;
+            }
+            time::sleep(LOOK).await;
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The life-cycle counters as they are shown: per shard and added up (L-27). Shapes and names are a contract:
+//! scripts read them.
+
+use crate::{
+    connection::{ConnectionSnapshot, Service},
+    error::EndReason,
+    exchange::LifeCycleCounters,
+};
+use serde_json::{Map, Value, json};
+use shards::{Shard, ShardStats};
+
+/// What one shard had counted at one moment.
+#[derive(Debug, Clone)]
+pub struct ShardSnapshot {
+    /// Which shard.
+    pub shard: usize,
+    /// Exchanges.
+    pub life_cycle: LifeCycleCounters,
+    /// Ages of the live asynchronous exchanges in milliseconds, in no order.
+    pub async_ages_ms: Vec<u64>,
+    /// Content bytes that applications have produced and the kernel has not taken.
+    pub pending_write_bytes: u64,
+    /// The runtime below.
+    pub runtime: ShardStats,
+    connections: ConnectionSnapshot,
+}
+
+impl ShardSnapshot {
+    pub(crate) fn take(shard: &Shard, service: &Service) -> Self {
+        let (mut async_ages_ms, mut pending_write_bytes) = (Vec::new(), 0);
+        service.exchanges.scan(|live| {
+            pending_write_bytes += live.pending_write_bytes;
+            if live.is_async {
+                async_ages_ms.push(live.age.as_millis() as u64);
+            }
+        });
+        ShardSnapshot {
+            shard: shard.id().index(),
+            life_cycle: service.exchanges.counters(),
+            async_ages_ms,
+            pending_write_bytes,
+            runtime: shard.stats(),
+            connections: service.counters.snapshot(),
+        }
+    }
+
+    /// Open connections.
+    pub fn connections(&self) -> u64 {
+        self.connections.live
+    }
+
+    /// Refused requests by reason.
+    pub fn rejects(&self) -> &[(&'static str, u64)] {
+        &self.connections.rejects
+    }
+
+    /// Connections cut by a limit, by reason.
+    pub fn cuts(&self) -> &[(&'static str, u64)] {
+        &self.connections.cuts
+    }
+}
+
+/// The counters of all shards as JSON: the sums, and an array with the same per shard.
+pub fn to_json(snapshots: &[ShardSnapshot]) -> Value {
+    let mut sum = LifeCycleCounters::default();
+    let mut ages = Vec::new();
+    let (mut pending, mut connections) = (0, 0);
+    for snapshot in snapshots {
+        sum.merge(&snapshot.life_cycle);
+        ages.extend_from_slice(&snapshot.async_ages_ms);
+        pending += snapshot.pending_write_bytes;
+        connections += snapshot.connections();
+    }
+    let mut all = figures(&sum, &mut ages, pending, connections);
+    all.insert("shards".into(), snapshots.iter().map(shard_json).collect());
+    Value::Object(all)
+}
+
+fn shard_json(snapshot: &ShardSnapshot) -> Value {
+    let mut ages = snapshot.async_ages_ms.clone();
+    let mut figures =
+        figures(&snapshot.life_cycle, &mut ages, snapshot.pending_write_bytes, snapshot.connections());
+    let connections = &snapshot.connections;
+    let named = |list: &[(&'static str, u64)]| -> Map<String, Value> {
+        list.iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect()
+    };
+    figures.insert("shard".into(), json!(snapshot.shard));
+    figures.insert("accepted".into(), json!(connections.accepted));
+    figures.insert("connections_refused".into(), json!(connections.refused));
+    figures.insert("accept_pauses".into(), json!(connections.accept_pauses));
+    figures.insert("bytes_in".into(), json!(connections.bytes_in));
+    figures.insert("bytes_out".into(), json!(connections.bytes_out));
+    figures.insert("rejected".into(), Value::Object(named(&connections.rejects)));
+    figures.insert("cut".into(), Value::Object(named(&connections.cuts)));
+    figures.insert("runtime".into(), runtime_json(&snapshot.runtime));
+    Value::Object(figures)
+}
+
+fn figures(
+    counters: &LifeCycleCounters,
+    ages: &mut [u64],
+    pending: u64,
+    connections: u64,
+) -> Map<String, Value> {
+    let ends: Map<String, Value> = EndReason::ALL
+        .iter()
+        .map(|reason| (reason.name().to_owned(), json!(counters.ended(*reason))))
+        .collect();
+    let value = json!({
+        "started": counters.started,
+        "live": counters.live,
+        "ends": ends,
+        "double_terminal_suppressed": counters.double_terminal_suppressed,
+        "stale_tasks_dropped": counters.stale_tasks_dropped,
+        "sync_active": counters.sync_active,
+        "async_active": counters.async_active,
+        "async_age_ms": percentiles(ages),
+        "executor": {
+            "active": counters.executor_active,
+            "queued": counters.executor_queued,
+            "high_water": counters.executor_high_water,
+            "rejected": counters.executor_rejected,
+        },
+        "pending_write_bytes": pending,
+        "slow_client_cuts": counters.slow_client_cuts,
+        "continues_sent": counters.continues_sent,
+        "continues_refused": counters.continues_refused,
+        "panics": counters.panics,
+        "connections": connections,
+    });
+    match value {
+        Value::Object(figures) => figures,
+        _ => unreachable!("json!({{…}}) makes an object"),
+    }
+}
+
+/// Nearest-rank percentiles; zeros where nothing is live.
+fn percentiles(ages: &mut [u64]) -> Value {
+    ages.sort_unstable();
+    let at = |percent: usize| match ages.len() {
+        0 => 0,
+        len => ages[(len * percent).div_ceil(100).clamp(1, len) - 1],
+    };
+    json!({ "p50": at(50), "p95": at(95), "p99": at(99), "max": at(100) })
+}
+
+fn runtime_json(stats: &ShardStats) -> Value {
+    json!({
+        "turns": stats.turns,
+        "enters": stats.enters,
+        "completions": stats.completions,
+        "messages": stats.messages,
+        "timers_fired": stats.timers_fired,
+        "stalls": stats.stalls,
+        "watchdog_warnings": stats.watchdog_warnings,
+        "longest_turn_us": stats.longest_turn.as_micros() as u64,
+        "turn_us": {
+            "p50": stats.turn_us.value_at_quantile(0.50),
+            "p99": stats.turn_us.value_at_quantile(0.99),
+            "max": stats.turn_us.max(),
+        },
+        "operations_in_flight": stats.operations_in_flight,
+        "descriptors": stats.descriptors,
+        "buffers": { "free": stats.buffers.0, "loaned": stats.buffers.1, "leased": stats.buffers.2 },
+        "buffer_shortages": stats.buffer_shortages,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_nearest_rank() {
+        let mut ages: Vec<u64> = (1..=100).rev().collect();
+        assert_eq!(percentiles(&mut ages), json!({ "p50": 50, "p95": 95, "p99": 99, "max": 100 }));
+        assert_eq!(percentiles(&mut []), json!({ "p50": 0, "p95": 0, "p99": 0, "max": 0 }));
+        assert_eq!(percentiles(&mut [7]), json!({ "p50": 7, "p95": 7, "p99": 7, "max": 7 }));
+    }
+}
