@@ -40,6 +40,9 @@ use super::{
     schedule::{Next, Pace, Schedule, ScheduleOptions},
 };
 
+#[cfg(test)]
+mod tests;
+
 /// Connections that are being established at one time before the run, so that a server's backlog is not flooded.
 const CONNECTING_MAX: usize = 64;
 /// How often timeouts, reconnects and snapshots are looked at: the precision of a timeout.
@@ -207,7 +210,10 @@ impl Client {
     fn prepare(&self) {
         let mut state = self.state.borrow_mut();
         if !self.options.keep_alive {
-            (0..state.links.len()).for_each(|link| state.schedule.connection_up(link as u32, Duration::ZERO));
+            for link in 0..state.links.len() {
+                state.links[link].phase = Phase::Idle;
+                state.schedule.connection_up(link as u32, Duration::ZERO);
+            }
             state.next_first_connect = state.links.len();
         }
         for _ in 0..CONNECTING_MAX {
@@ -349,7 +355,7 @@ impl Client {
             match link.served {
                 true => self.connect(state, index),
                 // A server that takes connections and closes them is not asked again at once.
-                false => link.rest_until_retry(self.shard.read_clock(), RETRY_FIRST, RETRY_MAX),
+                false => link.rest_until_retry(self.shard.read_clock(), RETRY_FIRST, RETRY_FIRST),
             }
         }
         self.pump(state);
@@ -485,7 +491,10 @@ impl SocketEvents for Client {
         done.clear();
         state.links[index as usize].done = done;
         match outcome {
-            Ok(Use::Again) => {}
+            Ok(Use::Again)
+                if self.options.keep_alive || state.links[index as usize].line.front().is_some() => {}
+            // The server did not take the hint to close.
+            Ok(Use::Again) => self.lose(state, index, ErrorKind::Closed),
             Ok(Use::NoMore) => state.links[index as usize].drain_until_closed(shard.now()),
             Err(kind) => {
                 self.lose(state, index, kind);

@@ -134,8 +134,7 @@ impl Health {
         let late = lateness_p99 > LATENESS_P99_MAX;
         if late {
             let (seen, limit) = (units::duration(lateness_p99), units::duration(LATENESS_P99_MAX));
-            self.reasons
-                .push(format!("it sent {seen} late at p99 (limit {limit}) though a connection was free"));
+            self.reasons.push(format!("sent {seen} late at p99 (limit {limit}) with a connection free"));
         }
         // A busy core alone is no harm while requests leave on time: a generator may spin for precision.
         if late && hottest > CPU_SHARE_MAX {
@@ -151,7 +150,7 @@ impl Health {
             // Due, not sent, and never late with a free connection: all connections were busy or down.
             let percent = self.offered_share * 100.0;
             self.reasons
-                .push(format!("only {percent:.1} % of the requests due were sent: no connection was free"));
+                .push(format!("only {percent:.1} % of the requests due were sent: no connection free"));
             self.advice = format!(
                 "lower --rate to about {}, or raise --connections",
                 round_rate(rate * self.offered_share)

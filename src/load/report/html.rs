@@ -113,7 +113,7 @@ fn verdict(result: &RunResult) -> String {
     match health.valid {
         true => format!("<p class=\"ok\"><b>Valid.</b> The generator kept up. {lateness}</p>"),
         false => format!(
-            "<p class=\"bad\"><b>Not valid: the generator was the bottleneck.</b> {}; {}. {lateness}</p>",
+            "<p class=\"bad\"><b>Not valid: the load that was sent is not the load asked for.</b> {}; {}. {lateness}</p>",
             escape(&health.reasons.join("; ")),
             escape(&health.advice)
         ),

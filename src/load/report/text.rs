@@ -48,7 +48,7 @@ fn head(lines: &mut Vec<String>, result: &RunResult) {
     let pace = match (meta.open_loop, meta.rate) {
         (true, Some(rate)) if result.sweep.is_empty() => format!("open loop at {}", units::rate(rate)),
         (true, _) => "open loop".to_owned(),
-        (false, _) => "CLOSED loop: the server sets the pace, its pauses are hidden".to_owned(),
+        (false, _) => "CLOSED loop (hides the server's pauses)".to_owned(),
     };
     let connections = plural(u64::from(meta.connections), "connection");
     let mut line = format!("{pace}, {connections}");
@@ -73,8 +73,9 @@ fn verdict(lines: &mut Vec<String>, health: Option<&Health>) {
     if health.valid {
         lines.push("generator   valid: it kept up, the figures speak of the server".to_owned());
     } else {
-        lines.push(format!("generator   NOT VALID, the generator was the bottleneck: {}", health.advice));
-        lines.extend(health.reasons.iter().take(2).map(|reason| format!("            {reason}")));
+        lines.push("generator   NOT VALID: the load that was sent is not the load asked for".to_owned());
+        lines.extend(health.reasons.iter().take(1).map(|reason| format!("            {reason}")));
+        lines.push(format!("            {}", health.advice));
     }
     lines.push(format!("            {lateness}"));
 }
