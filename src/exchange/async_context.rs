@@ -122,6 +122,8 @@ pub(crate) enum Content {
     Wake(Arc<ContextCore>),
     /// The worker pool has refused a job of this exchange (L-24).
     Overload(Arc<ContextCore>),
+    /// A topic has something new for this shard: at most one on its way for each topic.
+    Notice(Box<dyn super::topic::ShardNotice>),
 }
 
 impl Parcel {
@@ -134,6 +136,7 @@ impl Parcel {
     pub fn open(self) {
         match self.0 {
             Content::Wake(context) => open_wake(&context),
+            Content::Notice(notice) => notice.open(),
             Content::Overload(context) => {
                 registry::with(context.table_id, |exchanges| exchanges.accept_overload(context.id.key));
             }
@@ -150,6 +153,7 @@ impl fmt::Debug for Parcel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Content::Task { context, .. } => write!(f, "Parcel(task for {:?})", context.id),
+            Content::Notice(_) => f.write_str("Parcel(notice of a topic)"),
             Content::Wake(context) => write!(f, "Parcel(wake for {:?})", context.id),
             Content::Overload(context) => write!(f, "Parcel(overload for {:?})", context.id),
         }

@@ -55,11 +55,13 @@ mod events;
 #[allow(clippy::module_inception, reason = "the file of the type that the part is named after")]
 mod exchange;
 mod executor;
+mod foreign;
 mod handoff;
 mod input;
 mod life;
 mod listeners;
 mod live;
+mod local;
 mod output;
 mod post;
 mod registry;
@@ -72,6 +74,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod text;
+mod topic;
 
 pub use async_context::{AsyncContext, Parcel};
 pub use asynchronous::asynchronous;
@@ -80,6 +83,7 @@ pub use counters::Snapshot as LifeCycleCounters;
 pub use exchange::Exchange;
 pub(crate) use exchange::PathParameters;
 pub use executor::{RequestExecutor, Undelivered, UndeliveredReason};
+pub use foreign::{ForeignCalls, ForeignResponse};
 pub use handoff::{Handoff, HandoffSender, handoff};
 pub use input::Read;
 pub use life::{Callback, DispatchType, Wait};
@@ -91,6 +95,7 @@ pub use request::Request;
 pub use response::Response;
 pub use table::{ExchangeId, Exchanges, Post, Refusal, TableOptions, WorkerJob, Workers};
 pub use text::Utf8Decoder;
+pub use topic::{Delivery, Item, PublishError, Published, Subscription, Topic};
 
 use crate::error::{Error, Result};
 

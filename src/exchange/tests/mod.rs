@@ -2,9 +2,11 @@
 
 mod bodies;
 mod faults;
+mod foreign;
 mod grid;
 mod random;
 mod rules;
+mod topic;
 mod transitions;
 
 use super::{
