@@ -117,7 +117,10 @@ fn refusal<F>(undelivered: &Undelivered<F>) -> Error {
 }
 
 /// The places that were warned of: at most as many as the program has.
-static WARNED: Mutex<Option<HashSet<(&'static str, u32, u32)>>> = Mutex::new(None);
+static WARNED: Mutex<Option<HashSet<Place>>> = Mutex::new(None);
+
+/// File, line, column.
+type Place = (&'static str, u32, u32);
 
 fn warn_once(call: &'static str, place: &'static Location<'static>) {
     let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);

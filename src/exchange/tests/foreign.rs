@@ -6,7 +6,6 @@ use crate::{
     exchange::{ForeignCalls, ForeignResponse},
 };
 use http::StatusCode;
-use std::io::Write as _;
 
 fn elsewhere<R: Send + 'static>(call: impl FnOnce() -> R + Send + 'static) -> R {
     thread::spawn(call).join().unwrap()

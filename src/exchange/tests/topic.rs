@@ -269,7 +269,9 @@ fn streams_see_every_value_once_in_order_under_publishing_threads() {
     let publishers: Vec<_> = (0..4)
         .map(|n| {
             let topic = topic.clone();
-            thread::spawn(move || (0..VALUES).for_each(|_| drop(publish(&topic, &n.to_string()))))
+            thread::spawn(move || {
+                (0..VALUES).for_each(|_| assert!(publish(&topic, &n.to_string()).shards <= 1))
+            })
         })
         .collect();
     while seen.borrow().len() < 4 * VALUES as usize {
