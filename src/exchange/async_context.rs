@@ -127,9 +127,9 @@ pub(crate) enum Content {
 }
 
 impl Parcel {
-    /// Whether it only wakes: such parcels are at most one for each exchange.
+    /// Whether it only wakes: such parcels are at most one for each exchange or topic.
     pub(crate) fn is_wake(&self) -> bool {
-        matches!(self.0, Content::Wake(_))
+        !matches!(self.0, Content::Task { .. })
     }
 
     /// Delivers the content. To be called on the shard the parcel was posted to, outside of callbacks.
