@@ -162,7 +162,7 @@ impl Health {
         let wanted = round_rate(rate * self.offered_share.min(1.0) * headroom);
         self.advice = match hottest > CPU_SHARE_MAX {
             true => format!("lower --rate to about {wanted}, or give it more cores (--shards)"),
-            false => format!("lower --rate to about {wanted}, or keep other work off its cores"),
+            false => format!("keep other work off its cores, or lower --rate to about {wanted}"),
         };
         self.valid = false;
     }

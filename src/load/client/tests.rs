@@ -164,8 +164,8 @@ impl Run {
         let start = world.now() + Duration::from_millis(1);
         world.on(0, |_| client.begin(start));
         let end: Rc<RefCell<Option<ClientEnd>>> = Rc::default();
-        let (place, running) = (end.clone(), client.clone());
-        world.on(0, |shard| shard.spawn(async move { *place.borrow_mut() = Some(running.finished().await) }));
+        let place = end.clone();
+        world.on(0, |shard| shard.spawn(async move { *place.borrow_mut() = Some(client.finished().await) }));
         let limit = self.options.schedule.time + Duration::from_secs(20);
         assert!(world.run_until(limit, || end.borrow().is_some()), "ends, whatever the server does");
         drop(listener);

@@ -184,7 +184,7 @@ fn rules(lines: &mut Vec<String>, judged: &[Judged]) {
 fn next_command(lines: &mut Vec<String>, result: &RunResult, saved: Option<&str>) {
     let target = &result.meta.target;
     if result.health.as_ref().is_some_and(|health| !health.valid) {
-        let rate = result.meta.rate.unwrap_or(1_000.0) / 2.0;
+        let rate = result.meta.rate.unwrap_or(1_000.0) * 0.8;
         lines.push("next: a rate that the generator can keep".to_owned());
         lines.push(format!("  shardlet bench {target} --rate {rate:.0}"));
     } else if let Some(file) = saved {
