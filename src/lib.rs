@@ -18,7 +18,7 @@ pub use error::{EndReason, Error, Result};
 pub use exchange::{AsyncContext, Exchange, ForeignCalls, Request, Topic, asynchronous};
 pub use http::StatusCode;
 pub use limits::Limits;
-pub use routing::{Coordinator, Filter, Router, any, get, post};
+pub use routing::{Coordinator, Filter, Router, Throttle, any, get, post};
 pub use server::Server;
 pub use shutdown::ShutdownPlan;
 pub use workers::{JobContext, PoolOptions, WorkerPool};

@@ -8,6 +8,7 @@ mod filter;
 mod handler;
 mod path;
 mod router;
+mod throttle;
 
 pub use coordinator::Coordinator;
 pub(crate) use coordinator::CoordinatorSlot;
@@ -15,3 +16,4 @@ pub use filter::{Filter, Next};
 pub use handler::{Endpoint, Handler, IntoEndpoint, any, delete, get, patch, post, put};
 pub(crate) use router::Found;
 pub use router::{HalfClose, Route, RouteError, Router};
+pub use throttle::{Throttle, ThrottleCounters, Throttled};

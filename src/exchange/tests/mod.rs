@@ -6,6 +6,7 @@ mod foreign;
 mod grid;
 mod random;
 mod rules;
+mod throttle;
 mod topic;
 mod transitions;
 
