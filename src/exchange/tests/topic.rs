@@ -270,7 +270,9 @@ fn streams_see_every_value_once_in_order_under_publishing_threads() {
         .map(|n| {
             let topic = topic.clone();
             thread::spawn(move || {
-                (0..VALUES).for_each(|_| assert!(publish(&topic, &n.to_string()).shards <= 1))
+                for _ in 0..VALUES {
+                    assert!(publish(&topic, &n.to_string()).shards <= 1);
+                }
             })
         })
         .collect();
