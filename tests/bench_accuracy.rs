@@ -1,0 +1,120 @@
+//! Is what `shardlet bench` says true? A server of the test delays each answer by a known time (1 ms, one in a hundred
+//! 10 ms, one in a thousand 100 ms) and keeps its own account of how long it really took; the tool's percentiles must
+//! be that and the way there and back, within 1 % + 50 µs. The way is measured first, against the same server without
+//! a delay: it belongs to the machine (two wake-ups of sleeping threads), not to the tool's arithmetic. In a file of
+//! its own, so that no other test runs beside it.
+
+mod common;
+
+use common::Launch;
+use hdrhistogram::Histogram;
+use serde_json::Value;
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A machine that does something else for a moment makes a measurement wrong, not the tool: one of these must hold.
+const ATTEMPTS: usize = 6;
+
+/// The delays that were really kept, from the whole request until the answer is handed to the socket.
+#[derive(Clone)]
+struct Kept(Arc<Mutex<Histogram<u64>>>);
+
+fn serve(listener: &TcpListener, delay: fn(u64) -> Duration, kept: &Kept) {
+    let number = Arc::new(AtomicU64::new(0));
+    for stream in listener.incoming().flatten() {
+        let (kept, number) = (kept.clone(), number.clone());
+        thread::spawn(move || answer_all(stream, || delay(number.fetch_add(1, Ordering::Relaxed)), &kept));
+    }
+}
+
+fn answer_all(mut stream: TcpStream, delay: impl Fn() -> Duration, kept: &Kept) {
+    stream.set_nodelay(true).expect("a socket");
+    let (mut buffer, mut have) = ([0; 4_096], 0);
+    while let Ok(read @ 1..) = stream.read(&mut buffer[have..]) {
+        have += read;
+        if !buffer[..have].ends_with(b"\r\n\r\n") {
+            continue;
+        }
+        have = 0;
+        let begin = Instant::now();
+        let end = begin + delay();
+        // A sleep ends late by some ten microseconds; the last part is waited for awake.
+        thread::sleep((end - begin).saturating_sub(Duration::from_micros(200)));
+        while Instant::now() < end {
+            std::hint::spin_loop();
+        }
+        let took = begin.elapsed().as_nanos() as u64;
+        kept.0.lock().expect("nobody panics holding it").record(took).expect("in range");
+        if stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").is_err() {
+            return;
+        }
+    }
+}
+
+fn delay(number: u64) -> Duration {
+    match number % 1_000 {
+        500 | 750 => Duration::from_millis(100),
+        n if n % 70 == 0 => Duration::from_millis(10),
+        _ => Duration::from_millis(1),
+    }
+}
+
+#[test]
+fn percentiles_are_true_within_one_percent_and_fifty_microseconds() {
+    let mut failures = Vec::new();
+    for _ in 0..ATTEMPTS {
+        match attempt() {
+            Ok(()) => return,
+            Err(why) => failures.push(why),
+        }
+    }
+    panic!("none of {ATTEMPTS} attempts was true:\n{}", failures.join("\n"));
+}
+
+fn attempt() -> Result<(), String> {
+    let (way, _) = measure(|_| Duration::ZERO, "1s");
+    let (result, truth) = measure(delay, "4s");
+    let way = percentile(&way, "p50");
+    assert_eq!((truth.len(), &result["requests"]["answered"]), (2_000, &2_000.into()));
+    for (name, quantile) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)] {
+        let said = percentile(&result, name) - way;
+        let was = truth.value_at_quantile(quantile) as f64;
+        if (said - was).abs() > was * 0.01 + 50_000.0 {
+            return Err(format!(
+                "{name}: {:.1} µs for {:.1} µs (way {:.1} µs)",
+                said / 1e3,
+                was / 1e3,
+                way / 1e3
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn percentile(result: &Value, name: &str) -> f64 {
+    result["latency"]["response"]["percentiles_ns"][name].as_u64().expect("a number") as f64
+}
+
+/// What the tool says of a server with these delays, and what the server itself says.
+fn measure(delay: fn(u64) -> Duration, time: &str) -> (Value, Histogram<u64>) {
+    let kept = Kept(Arc::new(Mutex::new(Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("bounds"))));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+    let address = listener.local_addr().expect("bound");
+    let server = kept.clone();
+    // Ends with the process; it waits for connections that no longer come.
+    thread::spawn(move || serve(&listener, delay, &server));
+    let url = format!("http://{address}/");
+    let words = ["--rate", "500", "--time", time, "--warm-up", "0s", "-c", "32", "--json", "-"];
+    let ended = Launch::new(["bench", &url].iter().chain(&words).copied()).run_to_end();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let truth = kept.0.lock().expect("nobody panics holding it").clone();
+    (serde_json::from_str(&ended.stdout).expect("is JSON"), truth)
+}
