@@ -66,6 +66,16 @@ pub struct Limits {
     pub output_high_water_bytes: usize,
     /// Bytes of queued output at which they may go on.
     pub output_low_water_bytes: usize,
+    /// Tasks that may wait for one exchange; the sender gets `Full` beyond it.
+    pub exchange_tasks_max: u32,
+    /// Bytes of one exchange's output at which its writer is told to wait.
+    pub exchange_output_high_water_bytes: usize,
+    /// Bytes of it at which the writer may go on.
+    pub exchange_output_low_water_bytes: usize,
+    /// Bytes of it beyond which a write fails: an answer made in one piece must fit.
+    pub exchange_output_bytes_max: usize,
+    /// Bytes of a request body that may wait for a slow reader; then the client waits.
+    pub exchange_input_window_bytes: usize,
     /// Bytes of the receive buffer that a connection may hold undecoded; it must hold one whole head.
     pub input_bytes_max: usize,
 
@@ -107,6 +117,11 @@ impl Limits {
         linger_bytes_max: 1024 * 1024,
         output_high_water_bytes: 64 * 1024,
         output_low_water_bytes: 16 * 1024,
+        exchange_tasks_max: 1024,
+        exchange_output_high_water_bytes: 64 * 1024,
+        exchange_output_low_water_bytes: 16 * 1024,
+        exchange_output_bytes_max: 16 * 1024 * 1024,
+        exchange_input_window_bytes: 64 * 1024,
         input_bytes_max: 64 * 1024,
         connections_per_address_max: 0,
         descriptors_reserved: 32,
@@ -141,6 +156,16 @@ impl Limits {
         }
         if self.output_low_water_bytes >= self.output_high_water_bytes {
             return Err(LimitConflict("output_low_water_bytes must be below output_high_water_bytes"));
+        }
+        if self.exchange_output_low_water_bytes >= self.exchange_output_high_water_bytes
+            || self.exchange_output_high_water_bytes > self.exchange_output_bytes_max
+        {
+            return Err(LimitConflict(
+                "exchange_output_low_water_bytes must be below exchange_output_high_water_bytes, and that not above exchange_output_bytes_max",
+            ));
+        }
+        if self.exchange_tasks_max == 0 || self.exchange_input_window_bytes == 0 {
+            return Err(LimitConflict("a limit of zero would refuse every task or all content"));
         }
         // One empty line may precede a head (RFC 9112 §2.2).
         if self.input_bytes_max < self.head_bytes_max + 2 {

@@ -31,7 +31,6 @@ pub struct Builder {
     server_name: String,
     shard_field: Option<&'static str>,
     workers: Option<Arc<dyn Workers>>,
-    tasks_max: u32,
     connections_max: usize,
 }
 
@@ -98,7 +97,6 @@ impl Server {
             server_name: "shardlet".into(),
             shard_field: None,
             workers: None,
-            tasks_max: 1024,
             connections_max: usize::MAX,
         }
     }
@@ -299,7 +297,6 @@ impl Builder {
             server_name: self.server_name.clone(),
             common_fields: field.into_iter().collect(),
             workers: self.workers.clone(),
-            tasks_max: self.tasks_max,
             connections_max: self.connections_max,
         }
     }

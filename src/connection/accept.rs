@@ -1,6 +1,9 @@
 //! New connections, within the bound.
 
-use super::{Closing, Connection, Service, output::Output, pipeline::Pipeline, timeouts::Deadlines};
+use super::{
+    Closing, Connection, Service, output::Output, pipeline::Pipeline, service::ConnectionPlace,
+    timeouts::Deadlines,
+};
 use crate::http1::{Cycle, HeadScan};
 use shards::{
     Shard,
@@ -18,7 +21,8 @@ impl AcceptEvents for Service {
         }
         self.counters.accepted();
         let key = self.connections.borrow_mut().insert_with(|key| {
-            Some(Box::new(Connection {
+            let name = socket.key();
+            let connection = Box::new(Connection {
                 key,
                 socket,
                 cycle: Cycle::new(&self.limits),
@@ -32,7 +36,8 @@ impl AcceptEvents for Service {
                 paused: false,
                 peer_finished: false,
                 closing: Closing::No,
-            }))
+            });
+            ConnectionPlace { socket: name, connection: Some(connection) }
         });
         self.with(key, |service, connection| {
             connection.socket.listen_to(service.rc(), key.to_u64());

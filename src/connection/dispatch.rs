@@ -136,6 +136,9 @@ impl Service {
                     let path = redirected.as_deref().map_or_else(|| x.request().path().to_owned(), path_of);
                     self.router.set_parameters(&route, &path, x);
                 }
+                if dispatch == DispatchType::Async {
+                    x.set_sync_only(route.sync_only_again);
+                }
                 if route.filters.is_empty() {
                     return handler.handle(x);
                 }
@@ -236,16 +239,12 @@ fn path_of(target: &str) -> String {
 fn do_request(x: &mut Exchange, route: Option<Rc<Route>>) -> Result<()> {
     let make = route.and_then(|route| route.make_coordinator.clone());
     let Some(make) = make else { return x.service() };
-    let slot = CoordinatorSlot::new(make());
-    slot.listen(x);
-    x.set_attribute(slot.clone());
-    slot.0.borrow_mut().do_request(x)
+    CoordinatorSlot::begin(make(), x)
 }
 
 fn do_response(x: &mut Exchange) -> Result<()> {
-    let slot = x.attribute::<CoordinatorSlot>();
-    match slot {
-        Some(slot) => slot.0.borrow_mut().do_response(x),
+    match x.guardian() {
+        Some(coordinator) => coordinator.do_response(x),
         None => x.complete(),
     }
 }

@@ -3,14 +3,14 @@
 use super::{Closing, Connection, counters::ConnectionCounters};
 use crate::{
     error::EndReason,
-    exchange::{Exchanges, Parcel, Post, Refusal, TableOptions, Workers},
+    exchange::{Exchanges, Parcel, Post, Refusal, TableOptions, WaterMarks, Workers},
     http1::{HeadIndex, HeadTemplate, Reject},
     limits::Limits,
     routing::Router,
 };
 use shards::{
     DeliveryError, Key, Lease, Shard, ShardHandle, Table, TimerEvents,
-    net::{ReceiveEnd, Sent, SocketEvents},
+    net::{ReceiveEnd, Sent, Socket, SocketEvents},
 };
 use std::{
     cell::{Cell, RefCell},
@@ -29,8 +29,6 @@ pub(crate) struct ServiceOptions {
     /// Field lines in every answer of this shard, such as `X-Shard`.
     pub(crate) common_fields: Vec<(&'static str, String)>,
     pub(crate) workers: Option<Arc<dyn Workers>>,
-    /// Tasks that may wait for one exchange.
-    pub(crate) tasks_max: u32,
     /// Connections this shard may have.
     pub(crate) connections_max: usize,
 }
@@ -42,8 +40,7 @@ pub(crate) struct Service {
     pub(super) limits: Limits,
     pub(super) router: Router,
     pub(crate) exchanges: Rc<Exchanges>,
-    /// `None` while something happens to the connection.
-    pub(super) connections: RefCell<Table<Option<Box<Connection>>>>,
+    pub(super) connections: RefCell<Table<ConnectionPlace>>,
     pub(super) template: RefCell<HeadTemplate>,
     /// When the template's date must be renewed, on the shard's clock.
     date_due: Cell<Duration>,
@@ -54,6 +51,14 @@ pub(crate) struct Service {
     pub(crate) counters: ConnectionCounters,
     pub(super) connections_max: usize,
     pub(super) draining: Cell<bool>,
+}
+
+/// A connection in the table.
+pub(super) struct ConnectionPlace {
+    /// Its socket, for questions while something happens to the connection.
+    pub(super) socket: Key,
+    /// `None` while something happens to it.
+    pub(super) connection: Option<Box<Connection>>,
 }
 
 /// Sends parcels for exchanges through the shard's inbox.
@@ -91,7 +96,17 @@ impl Service {
                 shard: shard.id().index() as u32,
                 post: Arc::new(InboxPost(shard.handle())),
                 workers: options.workers,
-                tasks_max: options.tasks_max,
+                tasks_max: options.limits.exchange_tasks_max,
+                marks: WaterMarks {
+                    high: options.limits.exchange_output_high_water_bytes,
+                    low: options.limits.exchange_output_low_water_bytes,
+                    limit: options.limits.exchange_output_bytes_max,
+                },
+                input_window: options.limits.exchange_input_window_bytes,
+                unacknowledged: {
+                    let service = this.clone();
+                    Box::new(move |owner| service.upgrade()?.unacknowledged(Key::from_u64(owner)))
+                },
                 on_ready: Box::new(move |_| {
                     if let Some(service) = on_ready.upgrade() {
                         service.drive_ready();
@@ -150,7 +165,7 @@ impl Service {
     /// Takes the connection out, lets `event` happen to it, and does what is due after every event.
     #[inline]
     pub(super) fn with(&self, key: Key, event: impl FnOnce(&Self, &mut Connection)) {
-        let taken = self.connections.borrow_mut().get_mut(key).and_then(Option::take);
+        let taken = self.connections.borrow_mut().get_mut(key).and_then(|place| place.connection.take());
         let Some(mut connection) = taken else { return };
         self.tick();
         event(self, &mut connection);
@@ -158,7 +173,7 @@ impl Service {
         match connection.closing {
             Closing::No => {
                 if let Some(place) = self.connections.borrow_mut().get_mut(key) {
-                    *place = Some(connection);
+                    place.connection = Some(connection);
                 }
             }
             how => self.close(connection, how),
@@ -206,6 +221,12 @@ impl Service {
     pub(super) fn count_cut(&self, reason: &'static str) {
         self.counters.cut(reason);
         tracing::debug!(shard = %self.shard.id(), reason, "connection cut");
+    }
+
+    /// What the peer of a connection has not acknowledged.
+    fn unacknowledged(&self, connection: Key) -> Option<u64> {
+        let socket = self.connections.borrow().get(connection)?.socket;
+        Socket::unacknowledged_of(&self.shard, socket).ok()
     }
 
     /// Live connections.

@@ -10,7 +10,15 @@ use super::{
     table::{ExchangeId, Post, Workers},
 };
 use crate::error::{Error, Result};
-use std::{any::Any, cell::Cell, fmt, rc::Rc, sync::Arc, task::Wake, time::Duration};
+use std::{
+    any::Any,
+    cell::Cell,
+    fmt,
+    rc::Rc,
+    sync::{Arc, atomic::AtomicU64},
+    task::Wake,
+    time::Duration,
+};
 
 /// The part of a context that does not depend on the cycle: one for each exchange that gives contexts out.
 pub(crate) struct ContextCore {
@@ -21,6 +29,8 @@ pub(crate) struct ContextCore {
     pub(crate) workers: Option<Arc<dyn Workers>>,
     pub(crate) shared: Shared,
     pub(crate) tasks_max: u32,
+    /// Of all exchanges of the table: tasks refused by a bound.
+    pub(crate) rejected: Arc<AtomicU64>,
 }
 
 impl ContextCore {
@@ -37,6 +47,7 @@ impl ContextCore {
             workers: core.hub.workers.clone(),
             shared,
             tasks_max: core.hub.tasks_max,
+            rejected: core.hub.rejected.clone(),
         }
     }
 }

@@ -5,24 +5,45 @@ use super::{Exchange, Outcome, Read, core::LocalFuture, executor, handoff, run::
 use crate::error::{Error, Result};
 use bytes::Bytes;
 use std::{
+    fmt,
     future::{Future, poll_fn},
     rc::Rc,
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
-/// Makes an ordinary handler of an asynchronous one.
-pub fn asynchronous<F, O>(handler: F) -> impl Fn(&mut Exchange) -> Result<()>
+/// Makes a handler of an asynchronous function.
+pub fn asynchronous<F, O>(handler: F) -> Asynchronous<F>
 where
     F: AsyncFn(&mut Exchange) -> O + 'static,
     O: Outcome + 'static,
 {
-    let handler = Rc::new(handler);
-    move |x| {
+    Asynchronous(Rc::new(handler))
+}
+
+/// A handler made of an asynchronous function: see [`asynchronous`].
+pub struct Asynchronous<F>(Rc<F>);
+
+impl<F, O> Asynchronous<F>
+where
+    F: AsyncFn(&mut Exchange) -> O + 'static,
+    O: Outcome + 'static,
+{
+    /// Starts the function for an exchange, from a callback of it.
+    ///
+    /// # Errors
+    /// `AsyncNotSupported`, `Ended`, or what the function ended with at once.
+    pub fn run(&self, x: &mut Exchange) -> Result<()> {
         x.try_start_async()?;
-        let handler = handler.clone();
+        let handler = self.0.clone();
         let mut handle = x.second_handle();
         run_first(x, Box::pin(async move { handler(&mut handle).await.into_result() }))
+    }
+}
+
+impl<F> fmt::Debug for Asynchronous<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Asynchronous")
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
     input::InputQueue,
     life::{Action, Event, Intents, State},
     listeners::Listeners,
-    output::{OutputQueue, Wrote},
+    output::{OutputQueue, WaterMarks, Wrote},
     request::{HeadHolder, Request},
     response::ResponseParts,
     state,
@@ -25,7 +25,7 @@ use std::{
     future::Future,
     pin::Pin,
     rc::Rc,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -36,6 +36,12 @@ pub(crate) struct Hub {
     pub(crate) post: Arc<dyn Post>,
     pub(crate) workers: Option<Arc<dyn Workers>>,
     pub(crate) tasks_max: u32,
+    pub(crate) marks: WaterMarks,
+    pub(crate) input_window: usize,
+    /// Bytes of a stream that the kernel has and the peer has not acknowledged.
+    pub(crate) unacknowledged: Box<dyn Fn(u64) -> Option<u64>>,
+    /// Tasks refused by a bound, on whatever thread.
+    pub(crate) rejected: Arc<AtomicU64>,
     pub(crate) counters: Counters,
     pub(crate) now: Cell<Duration>,
     /// Callbacks on the stack: 0 or 1 (L-1).
@@ -128,8 +134,8 @@ impl Core {
         self.state.set(State::VACANT);
         self.intents.set(Intents::default());
         self.response.borrow_mut().reset();
-        self.output.borrow_mut().reset();
-        self.input.borrow_mut().reset(has_body);
+        self.output.borrow_mut().reset(self.hub.marks);
+        self.input.borrow_mut().reset(has_body, self.hub.input_window);
         self.deadline.set(None);
         self.sync_only.set(None);
         self.timer_dirty.set(false);

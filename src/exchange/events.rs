@@ -140,13 +140,6 @@ impl Exchanges {
         }
     }
 
-    /// The peer has body bytes, as the kernel knows.
-    pub(crate) fn acknowledged(&self, key: Key, count: u64) {
-        if let Some(core) = self.core(key) {
-            core.output.borrow_mut().note_acknowledged(count);
-        }
-    }
-
     /// Every byte of the response has been accepted.
     pub(crate) fn output_finished(&self, key: Key) {
         self.feed(key, Event::OutputFinished);

@@ -6,7 +6,7 @@ use super::{
     core::Core,
     counters::up,
     life::{Event, Phase},
-    listeners::Listeners,
+    listeners::{Guardian, Listeners},
     output::ByteCounts,
     request::HeadHolder,
     table::ExchangeId,
@@ -145,13 +145,13 @@ impl Exchange {
         self.core.cycle.get()
     }
 
-    /// From a coordinator: choose the handler and run it.
+    /// From a coordinator: choose the handler and run it. Also from its timeout, if it has not done so before.
     ///
     /// # Errors
     /// `Misuse` when the handler has been chosen already; `Ended`.
     pub fn service(&mut self) -> Result<()> {
         self.core.check_live()?;
-        if self.core.state().phase != Phase::Deciding || self.core.intents.get().service {
+        if !self.core.state().may_serve() || self.core.intents.get().service {
             return Err(Error::Misuse("service() belongs to the coordinator, once, before the handler"));
         }
         self.core.intend(|intents| intents.service = true);
@@ -289,9 +289,23 @@ impl Exchange {
     }
 
     /// A hook of the router's own, behind the application's `on_complete` and beside others.
-    #[allow(dead_code, reason = "permits and coordinators of the router use it")]
     pub(crate) fn at_end<O: Outcome>(&mut self, hook: impl FnOnce(&mut Exchange, EndReason) -> O + 'static) {
         self.listen(|l| l.end_hooks.push(Box::new(move |x, reason| hook(x, reason).into_result())));
+    }
+
+    /// Sets what watches over this exchange.
+    pub(crate) fn set_guardian(&mut self, guardian: Rc<dyn Guardian>) {
+        self.listen(|l| l.guardian = Some(guardian));
+    }
+
+    /// What watches over this exchange.
+    pub(crate) fn guardian(&self) -> Option<Rc<dyn Guardian>> {
+        self.core.if_rare(|rare| rare.listeners.guardian.clone())
+    }
+
+    /// From the router: the first part of this dispatch's chain that does not support async (L-21).
+    pub(crate) fn set_sync_only(&mut self, part: Option<&'static str>) {
+        self.core.sync_only.set(part);
     }
 
     /// What a name in the route's pattern stands for in this request's path, as sent (not percent-decoded).
@@ -433,9 +447,14 @@ impl Exchange {
         self.core.output.borrow_mut().set_marks(marks);
     }
 
-    /// Generated, accepted, acknowledged (L-20).
+    /// Generated, accepted, acknowledged (L-20). Asks the kernel what the peer has not acknowledged.
     pub fn byte_counts(&self) -> ByteCounts {
-        self.core.output.borrow().counts()
+        let unacknowledged = (self.core.hub.unacknowledged)(self.core.owner.get());
+        let mut output = self.core.output.borrow_mut();
+        if let Some(count) = unacknowledged {
+            output.note_unacknowledged(count);
+        }
+        output.counts()
     }
 
     // ---- attributes -----------------------------------------------------------------------------------------

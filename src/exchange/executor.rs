@@ -7,7 +7,10 @@ use super::{
     table::{Refusal, WorkerJob},
 };
 use crate::error::{EndReason, Error, Result};
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering},
+};
 
 /// Why a task was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +76,10 @@ impl RequestExecutor {
     }
 }
 
+fn count_rejected(context: &AsyncContext) {
+    context.core.rejected.fetch_add(1, Ordering::Relaxed);
+}
+
 fn check(context: &AsyncContext) -> Result<(), UndeliveredReason> {
     let shared = &context.core.shared;
     if let Some(reason) = shared.ended() {
@@ -82,7 +89,7 @@ fn check(context: &AsyncContext) -> Result<(), UndeliveredReason> {
         return Err(UndeliveredReason::Stale);
     }
     if !shared.reserve(context.core.tasks_max) {
-        shared.count_rejected();
+        count_rejected(context);
         return Err(UndeliveredReason::Full);
     }
     Ok(())
@@ -107,7 +114,10 @@ where
 fn hand_back<F: 'static>(context: &AsyncContext, parcel: Parcel, refusal: Refusal) -> Undelivered<F> {
     context.core.shared.release();
     let reason = match refusal {
-        Refusal::Full => UndeliveredReason::Full,
+        Refusal::Full => {
+            count_rejected(context);
+            UndeliveredReason::Full
+        }
         Refusal::Stopping => UndeliveredReason::ShuttingDown,
     };
     let Content::Task { job, .. } = parcel.0 else { unreachable!("a task was posted") };

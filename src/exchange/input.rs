@@ -25,7 +25,7 @@ impl Default for InputQueue {
         InputQueue {
             chunks: VecDeque::new(),
             buffered: 0,
-            window: INPUT_WINDOW_BYTES,
+            window: 0,
             limit: u64::MAX,
             received: 0,
             ended: true,
@@ -47,10 +47,10 @@ pub enum Read {
 }
 
 impl InputQueue {
-    pub(crate) fn reset(&mut self, has_body: bool) {
+    pub(crate) fn reset(&mut self, has_body: bool, window: usize) {
         self.chunks.clear();
         self.buffered = 0;
-        self.window = INPUT_WINDOW_BYTES;
+        self.window = window;
         self.limit = u64::MAX;
         self.received = 0;
         self.ended = !has_body;
@@ -145,7 +145,5 @@ impl InputQueue {
     }
 }
 
-/// Body bytes that may wait for a reader before the connection stops reading.
-const INPUT_WINDOW_BYTES: usize = 64 * 1024;
 /// A buffered body may wait whole, up to this.
 const BUFFERED_WINDOW_MAX: usize = 64 * 1024 * 1024;

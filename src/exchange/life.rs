@@ -305,6 +305,9 @@ pub(crate) struct State {
     pub(crate) client_gone: bool,
     /// `on_error` or `on_timeout` has been called for the failure under way (L-10).
     pub(crate) notified: bool,
+    /// The phase in which the timeout found the exchange: there it goes on if the timeout is extended, and a
+    /// coordinator that had chosen no handler may do so from its timeout (L-12). `Vacant` while no timeout is told.
+    pub(crate) timed_out_in: Phase,
     /// The error handler has been called (L-13).
     pub(crate) error_dispatched: bool,
     /// `start_async` was called in this cycle.
@@ -332,6 +335,7 @@ impl State {
         committed: false,
         client_gone: false,
         notified: false,
+        timed_out_in: Phase::Vacant,
         error_dispatched: false,
         started_async: false,
         timer_armed: false,
@@ -347,6 +351,12 @@ impl State {
             Phase::Vacant => Some(EndReason::Aborted),
             Phase::Deciding | Phase::Handling | Phase::Parked | Phase::Failing | Phase::Responding => None,
         }
+    }
+
+    /// Whether a coordinator may choose the handler now: it has not done so, also when its timeout came first.
+    pub(crate) fn may_serve(&self) -> bool {
+        self.phase == Phase::Deciding
+            || (self.running == Some(Callback::Timeout) && self.timed_out_in == Phase::Deciding)
     }
 
     /// Whether tasks of the executor are still taken.

@@ -3,7 +3,7 @@
 
 use super::{Exchange, Outcome};
 use crate::error::{EndReason, Error, Result};
-use std::fmt;
+use std::{fmt, rc::Rc};
 
 /// Hears of request body bytes (L-18).
 pub trait ReadListener {
@@ -56,6 +56,17 @@ pub(crate) type TimeoutHook = Box<dyn FnMut(&mut Exchange) -> Result<(), Error>>
 pub(crate) type ErrorHook = Box<dyn FnOnce(&mut Exchange, EndReason) -> Result<(), Error>>;
 pub(crate) type CompleteHook = Box<dyn FnOnce(&mut Exchange, EndReason) -> Result<(), Error>>;
 
+/// What watches over a whole exchange from outside its handler: the router's coordinator. It hears of an event behind
+/// the handler's own listeners, and replaces none of them.
+pub(crate) trait Guardian {
+    fn do_response(&self, x: &mut Exchange) -> Result<()>;
+    fn on_content(&self, x: &mut Exchange) -> Result<()>;
+    fn on_writable(&self, x: &mut Exchange) -> Result<()>;
+    fn on_timeout(&self, x: &mut Exchange) -> Result<()>;
+    fn on_error(&self, x: &mut Exchange, reason: EndReason) -> Result<()>;
+    fn on_complete(&self, x: &mut Exchange, reason: EndReason);
+}
+
 /// The listeners of one exchange.
 #[derive(Default)]
 pub(crate) struct Listeners {
@@ -64,6 +75,7 @@ pub(crate) struct Listeners {
     pub(crate) on_complete: Option<CompleteHook>,
     /// The router's own: permits and the like. They run behind `on_complete`, whatever that does.
     pub(crate) end_hooks: Vec<CompleteHook>,
+    pub(crate) guardian: Option<Rc<dyn Guardian>>,
     pub(crate) read: Option<Box<dyn ReadListener>>,
     pub(crate) write: Option<Box<dyn WriteListener>>,
 }
@@ -71,7 +83,10 @@ pub(crate) struct Listeners {
 impl Listeners {
     /// Whether somebody is told after the end is decided.
     pub(crate) fn wants_the_end(&self) -> bool {
-        self.on_complete.is_some() || self.on_error.is_some() || !self.end_hooks.is_empty()
+        self.on_complete.is_some()
+            || self.on_error.is_some()
+            || self.guardian.is_some()
+            || !self.end_hooks.is_empty()
     }
 }
 

@@ -25,8 +25,10 @@
 //! Parked     → Responding complete
 //! Parked     → Finishing  complete
 //! Parked     → Ended      abort, complete
-//! Failing    → Handling   redispatch
+//! Failing    → Deciding   extend
+//! Failing    → Handling   extend, redispatch, service
 //! Failing    → Parked     extend
+//! Failing    → Responding extend
 //! Failing    → Finishing  complete, returned
 //! Failing    → Ended      abort, complete, failed, returned
 //! Responding → Failing    client gone, failed, failure, returned, timer
@@ -77,7 +79,7 @@ mod text;
 mod topic;
 
 pub use async_context::{AsyncContext, Parcel};
-pub use asynchronous::asynchronous;
+pub use asynchronous::{Asynchronous, asynchronous};
 pub use cancel::CancelToken;
 pub use counters::Snapshot as LifeCycleCounters;
 pub use exchange::Exchange;
@@ -104,6 +106,7 @@ use crate::error::{Error, Result};
 pub(crate) mod seam {
     pub(crate) use super::{
         life::{Callback, Phase, State, Wait},
+        listeners::Guardian,
         output::OutputQueue,
         request::{HeadHolder, Loan, Received},
         response::ResponseParts,

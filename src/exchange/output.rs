@@ -139,7 +139,7 @@ impl Default for WaterMarks {
 
 impl OutputQueue {
     /// Makes the queue ready for another exchange. Buffers of ordinary size are kept.
-    pub(crate) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self, marks: WaterMarks) {
         self.scratch.clear();
         if self.scratch.capacity() > SCRATCH_KEPT_MAX {
             self.scratch = Vec::new();
@@ -147,7 +147,7 @@ impl OutputQueue {
         self.pieces.clear();
         self.piece_bytes = 0;
         self.counts = ByteCounts::default();
-        self.marks = WaterMarks::default();
+        self.marks = marks;
         self.policy = SlowClient::default();
         self.blocked = false;
         self.finished = false;
@@ -328,9 +328,11 @@ impl OutputQueue {
         false
     }
 
-    /// The kernel knows that `count` body bytes have reached the peer.
-    pub(crate) fn note_acknowledged(&mut self, count: u64) {
-        self.counts.acknowledged = (self.counts.acknowledged + count).min(self.counts.accepted);
+    /// `count` bytes of the stream have been taken by the kernel and not acknowledged by the peer. Heads and frames
+    /// are among them, so what follows is a lower bound: never more than is known.
+    pub(crate) fn note_unacknowledged(&mut self, count: u64) {
+        let known = self.counts.accepted.saturating_sub(count);
+        self.counts.acknowledged = self.counts.acknowledged.max(known);
     }
 }
 

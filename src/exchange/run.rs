@@ -7,6 +7,7 @@ use super::{
     core::{Core, LocalFuture},
     counters::{down, up},
     life::{self, Callback, Event, Intents, Phase},
+    listeners::{ErrorHook, Guardian},
     table::owned_head,
 };
 use crate::error::{EndReason, Error, Result};
@@ -33,20 +34,23 @@ impl Exchanges {
             Callback::ListenerError => self.run_listener_error(core, reason),
             Callback::Error => {
                 let hook = core.if_rare(|rare| rare.listeners.on_error.take());
-                self.run_hook(core, hook.map(|hook| move |x: &mut Exchange| hook(x, reason)));
+                self.run_error(core, hook, reason);
             }
             Callback::Complete => self.run_complete(core, reason),
         }
     }
 
-    /// Runs a hook in the fence; where there is none, its callback is over at once.
-    fn run_hook(&self, core: &Rc<Core>, hook: Option<impl FnOnce(&mut Exchange) -> Result<()>>) {
-        match hook {
-            Some(hook) => {
-                self.run_fenced(core, owned_head(core), hook);
-            }
-            None => nothing_to_run(core),
+    /// L-10: the exchange's own listener, then the coordinator's, whatever the first one did.
+    fn run_error(&self, core: &Rc<Core>, hook: Option<ErrorHook>, reason: EndReason) {
+        let guardian = guardian_of(core);
+        if hook.is_none() && guardian.is_none() {
+            return nothing_to_run(core);
         }
+        self.run_fenced(core, owned_head(core), |x| {
+            let own = hook.map(|hook| catch_unwind(AssertUnwindSafe(|| hook(x, reason))));
+            let outer = guardian.map_or(Ok(()), |guardian| guardian.on_error(x, reason));
+            joined(own, outer)
+        });
     }
 
     /// L-10: exactly once, and the router's hooks behind the application's even if that one panics.
@@ -56,28 +60,46 @@ impl Exchanges {
             Some((listeners.on_complete.take(), std::mem::take(&mut listeners.end_hooks)))
         });
         let Some((own, end_hooks)) = hooks else { return nothing_to_run(core) };
-        if own.is_none() && end_hooks.is_empty() {
+        let guardian = guardian_of(core);
+        if own.is_none() && end_hooks.is_empty() && guardian.is_none() {
             return nothing_to_run(core);
         }
         self.run_fenced(core, owned_head(core), |x| {
-            let result = own.map(|hook| catch_unwind(AssertUnwindSafe(|| hook(x, reason))));
+            let own = own.map(|hook| catch_unwind(AssertUnwindSafe(|| hook(x, reason))));
+            let outer = guardian.map(|guardian| {
+                catch_unwind(AssertUnwindSafe(|| {
+                    guardian.on_complete(x, reason);
+                    Ok(())
+                }))
+            });
+            let mut result = Ok(());
             for hook in end_hooks {
-                hook(x, reason)?;
+                result = hook(x, reason).and(result);
             }
-            match result {
-                None => Ok(()),
-                Some(Ok(result)) => result,
-                Some(Err(panic)) => std::panic::resume_unwind(panic),
-            }
+            joined(own, joined(outer, result))
         });
     }
 
     fn run_timeout(&self, core: &Rc<Core>) {
-        let Some(mut hook) = core.if_rare(|rare| rare.listeners.on_timeout.take()) else {
+        let mut hook = core.if_rare(|rare| rare.listeners.on_timeout.take());
+        let guardian = guardian_of(core);
+        if hook.is_none() && guardian.is_none() {
             return nothing_to_run(core);
-        };
-        self.run_fenced(core, owned_head(core), |x| hook(x));
-        core.with_rare(|rare| put_back(&mut rare.listeners.on_timeout, hook));
+        }
+        self.run_fenced(core, owned_head(core), |x| {
+            if let Some(hook) = &mut hook {
+                hook(x)?;
+            }
+            let intents = x.core.intents.get();
+            match guardian {
+                // The first answer counts.
+                Some(guardian) if !intents.ends_cycle() && !intents.timeout_set => guardian.on_timeout(x),
+                _ => Ok(()),
+            }
+        });
+        if let Some(hook) = hook {
+            core.with_rare(|rare| put_back(&mut rare.listeners.on_timeout, hook));
+        }
     }
 
     fn run_read(&self, core: &Rc<Core>, callback: Callback) {
@@ -85,7 +107,8 @@ impl Exchanges {
             core.feed(Event::FutureWoken);
         }
         let Some(mut listener) = core.if_rare(|rare| rare.listeners.read.take()) else {
-            return nothing_to_run(core);
+            let decides = core.state().phase == Phase::Deciding;
+            return self.run_guardian(core, decides, |guardian, x| guardian.on_content(x));
         };
         self.run_fenced(core, owned_head(core), |x| match callback {
             Callback::AllDataRead => listener.on_all_data_read(x),
@@ -99,10 +122,26 @@ impl Exchanges {
             core.feed(Event::FutureWoken);
         }
         let Some(mut listener) = core.if_rare(|rare| rare.listeners.write.take()) else {
-            return nothing_to_run(core);
+            let holds = core.state().phase == Phase::Responding;
+            return self.run_guardian(core, holds, |guardian, x| guardian.on_writable(x));
         };
         self.run_fenced(core, owned_head(core), |x| listener.on_write_possible(x));
         core.with_rare(|rare| put_back(&mut rare.listeners.write, listener));
+    }
+
+    /// The coordinator hears of content and room while the exchange is in its hands, not in the handler's.
+    fn run_guardian(
+        &self,
+        core: &Rc<Core>,
+        is_in_charge: bool,
+        call: impl FnOnce(Rc<dyn Guardian>, &mut Exchange) -> Result<()>,
+    ) {
+        match guardian_of(core).filter(|_| is_in_charge) {
+            Some(guardian) => {
+                self.run_fenced(core, owned_head(core), |x| call(guardian, x));
+            }
+            None => nothing_to_run(core),
+        }
     }
 
     /// L-10: the listeners' own `on_error` come before the exchange's.
@@ -279,8 +318,6 @@ impl Exchanges {
         let reason = core.state().reason.unwrap_or(EndReason::Aborted);
         if let Some(context) = core.if_rare(|rare| rare.context.clone()) {
             quietly(self, || context.shared.end(reason));
-            let rejected = u64::from(context.shared.take_rejected());
-            self.hub.counters.update(|c| c.executor_rejected += rejected);
         }
     }
 
@@ -304,6 +341,19 @@ pub(crate) fn finish_future(x: &mut Exchange, result: Result<()>) -> Result<()> 
         x.complete()?;
     }
     Ok(())
+}
+
+fn guardian_of(core: &Core) -> Option<Rc<dyn Guardian>> {
+    core.if_rare(|rare| rare.listeners.guardian.clone())
+}
+
+/// The outcome of a hook behind which another one has run: a panic goes on, the first error counts.
+fn joined(first: Option<std::thread::Result<Result<()>>>, second: Result<()>) -> Result<()> {
+    match first {
+        None => second,
+        Some(Ok(result)) => result.and(second),
+        Some(Err(panic)) => std::panic::resume_unwind(panic),
+    }
 }
 
 fn has_future(core: &Core) -> bool {

@@ -24,8 +24,6 @@ pub(crate) struct Shared {
     deadline: AtomicU64,
     /// A wake-up is on its way to the shard: one is enough.
     waking: AtomicBool,
-    /// Tasks refused by the bound of the queue.
-    rejected: AtomicU32,
     hooks: Mutex<Vec<CancelHook>>,
 }
 
@@ -37,7 +35,6 @@ impl Shared {
             queued: AtomicU32::new(0),
             deadline: AtomicU64::new(0),
             waking: AtomicBool::new(false),
-            rejected: AtomicU32::new(0),
             hooks: Mutex::default(),
         }
     }
@@ -50,15 +47,6 @@ impl Shared {
     /// On the shard, before the future is polled: wake-ups from now on need another message.
     pub(crate) fn clear_wake(&self) {
         self.waking.store(false, Ordering::Release);
-    }
-
-    pub(crate) fn count_rejected(&self) {
-        self.rejected.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Takes the number of refused tasks, for the shard's counters.
-    pub(crate) fn take_rejected(&self) -> u32 {
-        self.rejected.swap(0, Ordering::Relaxed)
     }
 
     /// How the exchange ended, if it has.

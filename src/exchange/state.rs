@@ -180,11 +180,7 @@ fn apply_intents(s: &mut State, actions: &mut Actions, callback: Callback, answe
             if intents.complete {
                 finish(s, actions);
             } else if intents.service || intents.redispatch {
-                if s.input == Side::Open && intents.wait != Wait::Nothing {
-                    s.wait = intents.wait;
-                }
-                s.phase = Phase::Handling;
-                s.due.add(Due::START);
+                serve(s, intents.wait);
             }
         }
         Phase::Handling | Phase::Parked => {
@@ -209,6 +205,30 @@ fn apply_intents(s: &mut State, actions: &mut Actions, callback: Callback, answe
     }
 }
 
+/// The coordinator has chosen: the handler runs when what it waits for is there.
+fn serve(s: &mut State, wait: Wait) {
+    if s.input == Side::Open && wait != Wait::Nothing {
+        s.wait = wait;
+    }
+    s.phase = Phase::Handling;
+    s.due.add(Due::START);
+}
+
+/// The timeout has been answered by going on: as if it had not been.
+fn forgive(s: &mut State) {
+    s.phase = match s.timed_out_in {
+        // The handler has not begun: it waits for its body.
+        Phase::Handling => {
+            s.due.add(Due::START);
+            Phase::Handling
+        }
+        before => before,
+    };
+    s.timed_out_in = Phase::Vacant;
+    s.reason = None;
+    s.notified = false;
+}
+
 /// A callback ended while a failure is under way: it may be the one that was told, or one that was running
 /// when the failure came.
 fn failure_answered(s: &mut State, actions: &mut Actions, callback: Callback, answer: &Answer) {
@@ -229,11 +249,11 @@ fn failure_answered(s: &mut State, actions: &mut Actions, callback: Callback, an
     }
     match callback {
         Callback::Timeout | Callback::Error if intents.redispatch && !s.client_gone => next_cycle(s, actions),
-        Callback::Timeout if extended => {
-            s.phase = Phase::Parked;
-            s.reason = None;
-            s.notified = false;
+        Callback::Timeout if intents.service && s.timed_out_in == Phase::Deciding => {
+            forgive(s);
+            serve(s, intents.wait);
         }
+        Callback::Timeout if extended => forgive(s),
         Callback::Timeout | Callback::Error => s.due.add(Due::ERROR_DISPATCH),
         Callback::Handler(DispatchType::Error) => finish(s, actions),
         _ => {}
@@ -291,6 +311,7 @@ fn respond(s: &mut State, actions: &mut Actions) {
 
 fn next_cycle(s: &mut State, actions: &mut Actions) {
     s.phase = Phase::Handling;
+    s.timed_out_in = Phase::Vacant;
     s.reason = None;
     s.notified = false;
     s.started_async = false;
@@ -339,6 +360,7 @@ fn abort(s: &mut State, actions: &mut Actions) {
 
 fn decide(s: &mut State, actions: &mut Actions) {
     s.phase = Phase::Finishing;
+    s.timed_out_in = Phase::Vacant;
     s.due.keep_only(Due::default());
     if s.timer_armed {
         s.timer_armed = false;
@@ -396,6 +418,7 @@ fn run_waiting(s: &mut State, actions: &mut Actions) {
     for (due, callback) in ORDER {
         if s.due.take(due) {
             if callback == Callback::Timeout {
+                s.timed_out_in = s.phase;
                 begin_failing(s, EndReason::TimedOut, Due::default());
                 s.due.take(Due::ERROR);
                 s.notified = true;

@@ -15,6 +15,7 @@ use super::{
     counters::{Counters, Snapshot, down, up},
     executor::WORKER_QUEUE_LIMIT,
     life::{self, Action, Callback, Event, Intents, Phase, Wait},
+    output::WaterMarks,
     registry,
     request::HeadHolder,
 };
@@ -25,7 +26,7 @@ use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -82,6 +83,12 @@ pub struct TableOptions {
     pub workers: Option<Arc<dyn Workers>>,
     /// Tasks that may wait for one exchange.
     pub tasks_max: u32,
+    /// Bounds of an exchange's output queue, unless it sets its own.
+    pub marks: WaterMarks,
+    /// Body bytes that may wait for a reader before the connection stops reading.
+    pub input_window: usize,
+    /// Bytes of a stream (by owner) that the kernel has taken and the peer has not acknowledged, if known (L-20).
+    pub unacknowledged: Box<dyn Fn(u64) -> Option<u64>>,
     /// Called outside all callbacks when an exchange has become ready by another way than its connection:
     /// drive everything that `next_ready` gives.
     pub on_ready: Box<dyn Fn(&Exchanges)>,
@@ -153,6 +160,10 @@ impl Exchanges {
             post: options.post,
             workers: options.workers,
             tasks_max: options.tasks_max,
+            marks: options.marks,
+            input_window: options.input_window,
+            unacknowledged: options.unacknowledged,
+            rejected: Arc::default(),
             counters: Counters::default(),
             now: Cell::new(Duration::ZERO),
             depth: Cell::new(0),
@@ -176,7 +187,9 @@ impl Exchanges {
 
     /// The counters as they are.
     pub fn counters(&self) -> Snapshot {
-        self.hub.counters.snapshot()
+        let mut counters = self.hub.counters.snapshot();
+        counters.executor_rejected += self.hub.rejected.load(Ordering::Relaxed);
+        counters
     }
 
     /// How many slots are taken.

@@ -5,7 +5,7 @@
 
 use crate::{
     error::{EndReason, Result},
-    exchange::Exchange,
+    exchange::{Exchange, seam::Guardian},
 };
 use std::{cell::RefCell, fmt, rc::Rc};
 
@@ -31,7 +31,29 @@ pub trait Coordinator {
         x.complete()
     }
 
-    /// The exchange's timeout came first. Complete, redispatch or extend; otherwise the client gets 503.
+    /// Content has arrived, or its end, while no handler has been chosen: `read` takes it, or it waits for the
+    /// handler. Called again only after `is_read_ready` or `read` has said that there is nothing.
+    ///
+    /// # Errors
+    /// As a handler's.
+    fn on_content(&mut self, x: &mut Exchange) -> Result<()> {
+        let _ = x;
+        Ok(())
+    }
+
+    /// The client takes bytes again while this coordinator holds the response open. Called once after
+    /// `is_write_ready` turned false.
+    ///
+    /// # Errors
+    /// As a handler's.
+    fn on_writable(&mut self, x: &mut Exchange) -> Result<()> {
+        let _ = x;
+        Ok(())
+    }
+
+    /// The exchange's timeout came first, and the handler's own `on_timeout`, if there is one, has not answered it.
+    /// Complete, redispatch, extend, or choose the handler with `service()` if that has not been done; otherwise the
+    /// client gets 503.
     ///
     /// # Errors
     /// As a handler's.
@@ -55,21 +77,42 @@ pub trait Coordinator {
     }
 }
 
-/// The coordinator of one exchange, kept among its attributes.
-#[derive(Clone)]
-pub(crate) struct CoordinatorSlot(pub(crate) Rc<RefCell<Box<dyn Coordinator>>>);
+/// The coordinator of one exchange. Its hooks stand behind the handler's own listeners.
+pub(crate) struct CoordinatorSlot(RefCell<Box<dyn Coordinator>>);
 
 impl CoordinatorSlot {
-    pub(crate) fn new(coordinator: Box<dyn Coordinator>) -> Self {
-        CoordinatorSlot(Rc::new(RefCell::new(coordinator)))
+    /// Lets a coordinator watch over the exchange, and asks it what to do with the request.
+    pub(crate) fn begin(coordinator: Box<dyn Coordinator>, x: &mut Exchange) -> Result<()> {
+        let slot = Rc::new(CoordinatorSlot(RefCell::new(coordinator)));
+        x.set_guardian(slot.clone());
+        slot.0.borrow_mut().do_request(x)
+    }
+}
+
+/// Callbacks are never nested (L-1): the borrows cannot meet.
+impl Guardian for CoordinatorSlot {
+    fn do_response(&self, x: &mut Exchange) -> Result<()> {
+        self.0.borrow_mut().do_response(x)
     }
 
-    /// Lets the coordinator's other hooks be called as the exchange's listeners.
-    pub(crate) fn listen(&self, x: &mut Exchange) {
-        let (timeout, error, complete) = (self.0.clone(), self.0.clone(), self.0.clone());
-        x.on_timeout(move |x: &mut Exchange| timeout.borrow_mut().on_timeout(x));
-        x.on_error(move |x: &mut Exchange, reason| error.borrow_mut().on_error(x, reason));
-        x.on_complete(move |x: &mut Exchange, reason| complete.borrow_mut().on_complete(x, reason));
+    fn on_content(&self, x: &mut Exchange) -> Result<()> {
+        self.0.borrow_mut().on_content(x)
+    }
+
+    fn on_writable(&self, x: &mut Exchange) -> Result<()> {
+        self.0.borrow_mut().on_writable(x)
+    }
+
+    fn on_timeout(&self, x: &mut Exchange) -> Result<()> {
+        self.0.borrow_mut().on_timeout(x)
+    }
+
+    fn on_error(&self, x: &mut Exchange, reason: EndReason) -> Result<()> {
+        self.0.borrow_mut().on_error(x, reason)
+    }
+
+    fn on_complete(&self, x: &mut Exchange, reason: EndReason) {
+        self.0.borrow_mut().on_complete(x, reason);
     }
 }
 

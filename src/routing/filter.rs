@@ -51,8 +51,9 @@ impl Filter {
         self
     }
 
-    pub(super) fn is_async_supported(&self) -> bool {
-        self.async_supported
+    /// Whether it stands in the way of `start_async` in this dispatch.
+    pub(super) fn refuses_async(&self, dispatch: DispatchType) -> bool {
+        !self.async_supported && self.dispatches.contains(&dispatch)
     }
 
     pub(super) fn name(&self) -> &'static str {

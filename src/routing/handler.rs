@@ -2,7 +2,7 @@
 
 use crate::{
     error::Result,
-    exchange::{Exchange, Outcome},
+    exchange::{Asynchronous, Exchange, Outcome},
 };
 use std::rc::Rc;
 
@@ -14,6 +14,26 @@ pub trait Handler {
     /// # Errors
     /// What the error handler will see.
     fn handle(&self, x: &mut Exchange) -> Result<()>;
+
+    /// Whether it always calls `start_async`: a route behind a part that does not support it is then refused at the
+    /// start (L-21).
+    fn needs_async(&self) -> bool {
+        false
+    }
+}
+
+impl<F, O> Handler for Asynchronous<F>
+where
+    F: AsyncFn(&mut Exchange) -> O + 'static,
+    O: Outcome + 'static,
+{
+    fn handle(&self, x: &mut Exchange) -> Result<()> {
+        self.run(x)
+    }
+
+    fn needs_async(&self) -> bool {
+        true
+    }
 }
 
 impl<F, O> Handler for F
@@ -105,6 +125,12 @@ impl Endpoint {
             self.by_method.iter().find(|(name, _)| *name == wanted).map(|(_, handler)| handler)
         };
         of(method).or_else(|| if method == "HEAD" { of("GET") } else { None }).or(self.otherwise.as_ref())
+    }
+
+    /// Whether one of the handlers cannot do without `start_async`.
+    pub(super) fn needs_async(&self) -> bool {
+        let mut handlers = self.by_method.iter().map(|(_, handler)| handler).chain(&self.otherwise);
+        handlers.any(|handler| handler.needs_async())
     }
 
     pub(super) fn lists(&self, method: &str) -> bool {

@@ -6,7 +6,7 @@ use super::{
     handler::{Endpoint, Handler, IntoEndpoint},
     path::normalised,
 };
-use crate::exchange::{Exchange, PathParameters, Wait};
+use crate::exchange::{DispatchType, Exchange, PathParameters, Wait};
 use std::{borrow::Cow, fmt, rc::Rc};
 
 /// What a client's FIN means while its request is being worked on (L-15).
@@ -32,6 +32,8 @@ pub struct Route {
     pub(crate) half_close: HalfClose,
     /// The first part of the chain behind which no exchange may become asynchronous.
     pub(crate) sync_only: Option<&'static str>,
+    /// The same for the dispatches of a redispatch.
+    pub(crate) sync_only_again: Option<&'static str>,
     has_parameters: bool,
     needs_async: bool,
 }
@@ -81,6 +83,7 @@ impl Route {
             body_bytes_max: None,
             half_close: HalfClose::Abort,
             sync_only: None,
+            sync_only_again: None,
             has_parameters: pattern.contains('{') || pattern.ends_with('*'),
             needs_async: false,
         }
@@ -226,9 +229,12 @@ impl Router {
             route.filters = filters.map(|(_, filter)| filter.clone()).collect();
             let coordinators = self.coordinators.iter().rev().find(|(pattern, _)| covers(pattern));
             route.make_coordinator = coordinators.map(|(_, make)| make.clone());
-            let refuses = route.filters.iter().find(|filter| !filter.is_async_supported());
-            route.sync_only = refuses.map(Filter::name);
-            if let (true, Some(part)) = (route.needs_async, route.sync_only) {
+            let refuses =
+                |dispatch| route.filters.iter().find(|f| f.refuses_async(dispatch)).map(Filter::name);
+            (route.sync_only, route.sync_only_again) =
+                (refuses(DispatchType::Request), refuses(DispatchType::Async));
+            let needs_async = route.needs_async || route.endpoint.needs_async();
+            if let (true, Some(part)) = (needs_async, route.sync_only.or(route.sync_only_again)) {
                 return Err(RouteError::AsyncNotSupported { pattern: route.pattern.clone(), part });
             }
         }

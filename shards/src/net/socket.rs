@@ -212,6 +212,17 @@ impl Socket {
         self.shard.driver().send_progress(fd).map(|SendProgress { unacknowledged }| unacknowledged)
     }
 
+    /// As [`Socket::unacknowledged`], by the socket's name on its shard.
+    ///
+    /// # Errors
+    /// `ENOTCONN` when there is no such socket any more; the kernel's own.
+    pub fn unacknowledged_of(shard: &Shard, socket: Key) -> io::Result<u64> {
+        let sockets = shard.net().sockets.borrow();
+        let fd = sockets.get(socket).map(|entry| entry.fd).ok_or(io::ErrorKind::NotConnected)?;
+        drop(sockets);
+        shard.driver().send_progress(fd).map(|SendProgress { unacknowledged }| unacknowledged)
+    }
+
     /// Bytes of finished and partly finished sends that the kernel has taken, ever.
     pub fn sent_bytes(&self) -> u64 {
         self.with(|entry| entry.sent_bytes).unwrap_or(0)

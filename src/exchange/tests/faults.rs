@@ -224,7 +224,7 @@ fn fault_37_fault_40_a_waiting_future_is_dropped_when_the_client_leaves() {
     let world = World::new();
     let alive = Rc::new(());
     let held = alive.clone();
-    let key = world.get(asynchronous(async move |_: &mut Exchange| {
+    let key = world.get_with(asynchronous(async move |_: &mut Exchange| {
         let _held = held.clone();
         std::future::pending::<()>().await;
     }));

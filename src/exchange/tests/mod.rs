@@ -20,6 +20,7 @@ use crate::{
     error::{EndReason, Result},
     http1::{HeadIndex, Parsed, parse},
     limits::Limits,
+    routing::Handler,
 };
 use shards::Key;
 use std::{
@@ -130,6 +131,9 @@ impl World {
             post: post.unwrap_or_else(|| mailbox.clone()),
             workers: Some(jobs.clone()),
             tasks_max: TASKS_MAX,
+            marks: Default::default(),
+            input_window: 64 * 1024,
+            unacknowledged: Box::new(|_| None),
             on_ready: Box::new(move |exchanges| driver.drive_ready(exchanges)),
         });
         World { exchanges, mailbox, jobs, inner }
@@ -162,9 +166,14 @@ impl World {
 
     /// A plain request to a handler.
     pub(super) fn get<O: Outcome>(&self, handler: impl Fn(&mut Exchange) -> O + 'static) -> Key {
+        self.get_with(handler)
+    }
+
+    /// The same for any kind of handler.
+    pub(super) fn get_with(&self, handler: impl Handler + 'static) -> Key {
         self.start(Begin::default(), move |x, callback| match callback {
             Callback::Handler(DispatchType::Error) => write!(x, "error").into_result(),
-            _ => handler(x).into_result(),
+            _ => handler.handle(x),
         })
     }
 

@@ -104,7 +104,8 @@ fn script(
             return asynchronous(async move |x: &mut Exchange| {
                 x.sleep(time).await;
                 write!(x, "{number};")
-            })(x);
+            })
+            .run(x);
         }
         if callback == Callback::DoRequest && random.below(2) == 0 {
             return x.service();

@@ -326,7 +326,7 @@ fn l_16_the_end_fires_the_token_and_drops_the_future_on_its_shard() {
         x.cancel_token().on_cancel(move |reason| *seen.lock().unwrap() = Some(reason));
         std::future::pending::<()>().await;
     });
-    let key = world.get(handler);
+    let key = world.get_with(handler);
     assert!(log.borrow().is_empty());
     world.event(key, |e| e.peer_finished(key));
     assert_eq!(*log.borrow(), ["future dropped"]);
@@ -442,7 +442,7 @@ fn l_12_a_wake_up_during_on_timeout_is_not_lost_when_the_timeout_is_extended() {
         let number = receiver.await.unwrap();
         write!(x, "{number}")
     });
-    let key = world.get(handler);
+    let key = world.get_with(handler);
     world.advance(1);
     world.turn();
     world.turn();
@@ -472,7 +472,7 @@ fn l_1_tasks_and_wake_ups_come_through_the_inbox_of_a_shard() {
     let world = World::with_post(Some(post));
     let kept = Rc::new(RefCell::new(None));
     let keep = kept.clone();
-    let key = world.get(asynchronous(async move |x: &mut Exchange| {
+    let key = world.get_with(asynchronous(async move |x: &mut Exchange| {
         let (sender, receiver) = handoff::<u32>();
         *keep.borrow_mut() = Some((sender, x.context().executor()));
         let number = receiver.await.unwrap_or_default();
