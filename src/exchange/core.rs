@@ -62,7 +62,7 @@ pub(crate) struct Rare {
     pub(crate) context: Option<Arc<ContextCore>>,
     pub(crate) attributes: Vec<(TypeId, Box<dyn Any>)>,
     pub(crate) sleeps: Vec<Duration>,
-    pub(crate) redispatch_target: Option<String>,
+    pub(crate) redispatch_target: Option<Box<str>>,
     pub(crate) fault: Option<Error>,
 }
 

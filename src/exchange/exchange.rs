@@ -130,14 +130,14 @@ impl Exchange {
             ));
         }
         self.core.check_may_end()?;
-        self.core.with_rare(|rare| rare.redispatch_target = Some(target.to_owned()));
+        self.core.with_rare(|rare| rare.redispatch_target = Some(target.into()));
         self.core.intend(|intents| intents.redispatch = true);
         Ok(())
     }
 
     /// The target of this cycle, where a redispatch has replaced the request's own.
     pub fn redispatch_target(&self) -> Option<String> {
-        self.core.if_rare(|rare| rare.redispatch_target.clone())
+        self.core.if_rare(|rare| rare.redispatch_target.as_deref().map(str::to_owned))
     }
 
     /// How many cycles came before this one.
@@ -286,11 +286,6 @@ impl Exchange {
     /// Runs exactly once, after the terminal transition.
     pub fn on_complete<O: Outcome>(&mut self, hook: impl FnOnce(&mut Exchange, EndReason) -> O + 'static) {
         self.listen(|l| l.on_complete = Some(Box::new(move |x, reason| hook(x, reason).into_result())));
-    }
-
-    /// A hook of the router's own, behind the application's `on_complete` and beside others.
-    pub(crate) fn at_end<O: Outcome>(&mut self, hook: impl FnOnce(&mut Exchange, EndReason) -> O + 'static) {
-        self.listen(|l| l.end_hooks.push(Box::new(move |x, reason| hook(x, reason).into_result())));
     }
 
     /// Sets what watches over this exchange.

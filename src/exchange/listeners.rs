@@ -73,8 +73,7 @@ pub(crate) struct Listeners {
     pub(crate) on_timeout: Option<TimeoutHook>,
     pub(crate) on_error: Option<ErrorHook>,
     pub(crate) on_complete: Option<CompleteHook>,
-    /// The router's own: permits and the like. They run behind `on_complete`, whatever that does.
-    pub(crate) end_hooks: Vec<CompleteHook>,
+    /// The router's coordinator, behind all of these.
     pub(crate) guardian: Option<Rc<dyn Guardian>>,
     pub(crate) read: Option<Box<dyn ReadListener>>,
     pub(crate) write: Option<Box<dyn WriteListener>>,
@@ -83,10 +82,7 @@ pub(crate) struct Listeners {
 impl Listeners {
     /// Whether somebody is told after the end is decided.
     pub(crate) fn wants_the_end(&self) -> bool {
-        self.on_complete.is_some()
-            || self.on_error.is_some()
-            || self.guardian.is_some()
-            || !self.end_hooks.is_empty()
+        self.on_complete.is_some() || self.on_error.is_some() || self.guardian.is_some()
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! The phases, and what leads from one to the next. A test compares this drawing with the machine of `state.rs`;
 //! "returned" is a callback that asked for nothing, "complete" one that called `complete()`, and so on. Where a
-//! phase seems to be left out (`Parked → Ended`), its part was over at once: the client had gone.
+//! phase seems to be left out (`Failing → Ended`), its part was over at once: the client had gone.
 //!
 //! ```text
 //! Vacant     → Deciding   started
@@ -19,12 +19,12 @@
 //! Handling   → Failing    client gone, failed, failure, returned, timer
 //! Handling   → Responding complete, returned
 //! Handling   → Finishing  complete, returned
-//! Handling   → Ended      abort, complete, returned
+//! Handling   → Ended      abort
 //! Parked     → Handling   redispatch
 //! Parked     → Failing    client gone, failed, failure, returned, timer
 //! Parked     → Responding complete
 //! Parked     → Finishing  complete
-//! Parked     → Ended      abort, complete
+//! Parked     → Ended      abort
 //! Failing    → Deciding   extend
 //! Failing    → Handling   extend, redispatch, service
 //! Failing    → Parked     extend
@@ -33,7 +33,7 @@
 //! Failing    → Ended      abort, complete, failed, returned
 //! Responding → Failing    client gone, failed, failure, returned, timer
 //! Responding → Finishing  complete
-//! Responding → Ended      abort, complete
+//! Responding → Ended      abort
 //! Finishing  → Ended      client gone, data ended, failure, output finished, returned
 //! Ended      → Vacant     returned
 //! ```

@@ -53,30 +53,19 @@ impl Exchanges {
         });
     }
 
-    /// L-10: exactly once, and the router's hooks behind the application's even if that one panics.
+    /// L-10: exactly once, and the coordinator's behind the application's even if that one panics.
     fn run_complete(&self, core: &Rc<Core>, reason: EndReason) {
-        let hooks = core.if_rare(|rare| {
-            let listeners = &mut rare.listeners;
-            Some((listeners.on_complete.take(), std::mem::take(&mut listeners.end_hooks)))
-        });
-        let Some((own, end_hooks)) = hooks else { return nothing_to_run(core) };
+        let own = core.if_rare(|rare| rare.listeners.on_complete.take());
         let guardian = guardian_of(core);
-        if own.is_none() && end_hooks.is_empty() && guardian.is_none() {
+        if own.is_none() && guardian.is_none() {
             return nothing_to_run(core);
         }
         self.run_fenced(core, owned_head(core), |x| {
             let own = own.map(|hook| catch_unwind(AssertUnwindSafe(|| hook(x, reason))));
-            let outer = guardian.map(|guardian| {
-                catch_unwind(AssertUnwindSafe(|| {
-                    guardian.on_complete(x, reason);
-                    Ok(())
-                }))
-            });
-            let mut result = Ok(());
-            for hook in end_hooks {
-                result = hook(x, reason).and(result);
+            if let Some(guardian) = guardian {
+                guardian.on_complete(x, reason);
             }
-            joined(own, joined(outer, result))
+            joined(own, Ok(()))
         });
     }
 

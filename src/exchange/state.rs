@@ -249,11 +249,11 @@ fn failure_answered(s: &mut State, actions: &mut Actions, callback: Callback, an
     }
     match callback {
         Callback::Timeout | Callback::Error if intents.redispatch && !s.client_gone => next_cycle(s, actions),
-        Callback::Timeout if intents.service && s.timed_out_in == Phase::Deciding => {
+        Callback::Timeout if intents.service && s.timed_out_in == Phase::Deciding && !s.client_gone => {
             forgive(s);
             serve(s, intents.wait);
         }
-        Callback::Timeout if extended => forgive(s),
+        Callback::Timeout if extended && !s.client_gone => forgive(s),
         Callback::Timeout | Callback::Error => s.due.add(Due::ERROR_DISPATCH),
         Callback::Handler(DispatchType::Error) => finish(s, actions),
         _ => {}

@@ -1,6 +1,7 @@
 //! A container of paper for the exchanges: scripted handlers, a wire that is a vector, simulated time.
 
 mod bodies;
+mod coordinators;
 mod faults;
 mod foreign;
 mod grid;

@@ -386,12 +386,12 @@ fn l_24_blocking_waits_for_a_worker_and_a_full_pool_is_never_silent() {
             write!(x, "The answer is {answer}")
         })
     };
-    let key = world.get(handler());
+    let key = world.get_with(handler());
     world.jobs.run();
     world.turn();
     assert_eq!(world.body(key), "The answer is 42");
     *world.jobs.full.lock().unwrap() = true;
-    let refused = world.get(handler());
+    let refused = world.get_with(handler());
     assert_eq!(world.wire(refused).status, 503);
     assert_eq!(world.ended(EndReason::Overload), 1);
     world.assert_at_rest("blocking");
@@ -413,7 +413,7 @@ fn an_asynchronous_handler_sleeps_reads_and_hands_off() {
         x.write(text)
     });
     let begin = Begin { has_body: true, ..Begin::default() };
-    let key = world.start(begin, move |x, _| handler(x));
+    let key = world.start(begin, move |x, _| handler.run(x));
     world.advance(5);
     world.turn();
     let sender = place.borrow_mut().take().expect("the sleep is over");

@@ -30,17 +30,8 @@ fn arrive(world: &World, throttle: &Throttle, work: Work) -> Key {
 fn arrive_with(world: &World, throttle: &Throttle, begin: Begin, work: Work) -> Key {
     let make = throttle.coordinator();
     world.start(begin, move |x, callback| match callback {
-        Callback::DoRequest => {
-            let boxed: Box<dyn Coordinator> = Box::new(make());
-            let slot = CoordinatorSlot::new(boxed);
-            slot.listen(x);
-            x.set_attribute(slot.clone());
-            slot.0.borrow_mut().do_request(x)
-        }
-        Callback::DoResponse => {
-            let slot = x.attribute::<CoordinatorSlot>().unwrap();
-            slot.0.borrow_mut().do_response(x)
-        }
+        Callback::DoRequest => CoordinatorSlot::begin(Box::new(make()), x),
+        Callback::DoResponse => x.guardian().unwrap().do_response(x),
         Callback::Handler(DispatchType::Error) => write!(x, "error"),
         _ => handle(x, work),
     })
