@@ -1,7 +1,8 @@
 //! What a job knows of the request it works for: trace id, tenant, values of the application.
 //!
 //! Nothing is inherited: whoever starts a job wraps it with [`JobContext::carry`], and the copy is there for the time
-//! of the job and for no longer. A worker thread between two jobs has an empty context.
+//! of the job and for no longer: a context can be made current for the time of a call and in no other way, so a
+//! worker thread between two jobs has an empty one.
 
 use std::{
     any::{Any, TypeId},
@@ -111,11 +112,6 @@ impl Drop for Restore {
         // What is replaced is dropped here, with nothing borrowed: a value may look at the current context.
         drop(set_current(std::mem::take(&mut self.0)));
     }
-}
-
-/// Whatever a job has left behind is gone when the next one starts.
-pub(super) fn run_without_context(job: impl FnOnce()) {
-    JobContext::EMPTY.scope(job);
 }
 
 impl fmt::Debug for JobContext {

@@ -1,10 +1,7 @@
 //! The threads of the pool and its end. The queue is bounded and a full one refuses: the sender gets the job back at
 //! once, and the exchange behind it ends with `Overload` (L-24). It never blocks a sender.
 
-use super::{
-    context,
-    job::{Figures, Job, Message, PoolSnapshot},
-};
+use super::job::{Figures, Job, Message, PoolSnapshot};
 use crate::exchange::{WorkerJob, Workers};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
 use std::{
@@ -208,13 +205,12 @@ fn work(shared: &Shared, _alive: &Sender<()>) {
     shared.figures.threads.fetch_sub(1, Ordering::AcqRel);
 }
 
-/// Runs one job with an empty context inside a fence: a panic ends the job and not the thread.
+/// Runs one job inside a fence: a panic ends the job and not the thread.
 fn run(shared: &Shared, job: Job) {
     // In this order there is no moment at which the job is counted nowhere.
     let _active = shared.figures.begin(job.queued_at.elapsed());
     shared.figures.release();
-    let fenced = AssertUnwindSafe(|| context::run_without_context(job.run));
-    if let Err(panic) = catch_unwind(fenced) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(job.run)) {
         shared.figures.count_panic();
         tracing::error!(thread = thread::current().name(), "a job panicked; its thread goes on");
         drop_fenced(panic);

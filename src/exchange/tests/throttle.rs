@@ -269,6 +269,22 @@ fn l_25_permits_come_back_on_every_path() {
 }
 
 #[test]
+fn l_25_the_longest_wait_is_over_when_the_permit_is_there() {
+    let world = World::new();
+    let throttle = Throttle::new(1).queue(5).max_wait(Duration::from_millis(10));
+    let blocker = arrive(&world, &throttle, Work::Park);
+    let waited = arrive(&world, &throttle, Work::Park);
+    world.advance(9);
+    finish(&world, blocker);
+    world.advance(1_000);
+    world.turn();
+    assert!(is_inside(&world, waited) && !world.wire(waited).finished, "the handler has no timeout");
+    finish(&world, waited);
+    assert_eq!(world.wire(waited).status, 200);
+    assert_empty(&world, &throttle, "no timeout");
+}
+
+#[test]
 fn l_25_a_slow_client_keeps_no_permit() {
     let (world, throttle) = (World::new(), Throttle::new(1).queue(5));
     world.set_blocked(true);
