@@ -109,6 +109,13 @@ impl Builder {
         self
     }
 
+    /// Whether one receive operation may bring many pieces, where the kernel does that well. On by default; off for
+    /// comparison.
+    pub fn multishot_receive(mut self, allowed: bool) -> Self {
+        self.options.multishot_receive = allowed;
+        self
+    }
+
     /// Messages that may wait in a shard's inbox before [`ShardHandle::execute`] answers `Full`.
     pub fn inbox(mut self, messages_max: usize) -> Self {
         self.inbox_messages_max = messages_max;
@@ -132,7 +139,7 @@ impl Builder {
     /// when it ends, the shard ends. No root runs before all shards have been set up: if one cannot be, none begins.
     ///
     /// # Errors
-    /// [`Error::DriverUnavailable`] when the wanted driver cannot work here; [`Error::Kernel`] when a thread, a
+    /// [`Error::Misuse`] for sizes that cannot be; [`Error::DriverUnavailable`] when the wanted driver cannot work here; [`Error::Kernel`] when a thread, a
     /// ring or an eventfd cannot be made.
     pub fn start<F, R>(self, root: F) -> Result<Shards<R::Output>>
     where
@@ -140,6 +147,7 @@ impl Builder {
         R: Future + 'static,
         R::Output: Send + 'static,
     {
+        self.check()?;
         let report = self.driver.resolve()?;
         let clock = Start::new();
         let offload = match self.offload_threads {
@@ -180,6 +188,24 @@ impl Builder {
         }
         shards._watchdog = Some(Watchdog::start(shards.handles.clone(), clock));
         Ok(shards)
+    }
+
+    /// Whether the sizes are ones that the kernel takes (io_uring_setup(2), io_uring_register_buf_ring(3)).
+    fn check(&self) -> Result<()> {
+        let DriverOptions { submission_entries, completion_entries, buffers, buffer_bytes, .. } =
+            self.options;
+        let powers = submission_entries.is_power_of_two() && completion_entries.is_power_of_two();
+        if !powers || submission_entries < 4 || completion_entries < 2 * submission_entries {
+            return Err(Error::Misuse {
+                advice: "ring entries are powers of two, 4 or more, the completions at least twice the submissions",
+            });
+        }
+        if !buffers.is_power_of_two() || buffers > 32_768 || buffer_bytes == 0 {
+            return Err(Error::Misuse {
+                advice: "buffers are a power of two, 32,768 at most, of a byte or more",
+            });
+        }
+        Ok(())
     }
 
     fn start_one<F, R>(&self, index: usize, seed: Seed, root: &Arc<F>) -> Result<Started<R::Output>>

@@ -317,9 +317,13 @@ enum AnswerState<T> {
 }
 
 impl<T> Answer<T> {
+    /// The first answer counts: a message that was refused is dropped after its refusal was noted.
     fn settle(&self, state: AnswerState<T>) {
         let waker = {
             let mut slot = self.slot.lock().expect("nobody panics holding it");
+            if !matches!(slot.state, AnswerState::Waiting) {
+                return;
+            }
             slot.state = state;
             slot.waker.take()
         };

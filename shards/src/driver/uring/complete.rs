@@ -56,8 +56,11 @@ impl UringDriver {
             (1.., Some(buffer)) => {
                 slot.work = Work::Receive { fed: true };
                 let lease = self.pool.lease(buffer, result as usize);
-                if !more {
+                if !more && self.starved.is_empty() {
                     self.go_on(key, !cqueue::sock_nonempty(flags));
+                } else if !more {
+                    // It has had its buffer: others wait for theirs.
+                    self.starve(key);
                 }
                 let outcome = Outcome::Received(lease);
                 return (owner != Owner::Nobody).then_some(Completion { key, owner, outcome, more: true });
