@@ -7,7 +7,7 @@ use crate::{
         Callback, DispatchType, Exchange,
         seam::{HeadHolder, Next},
     },
-    http1::{Actions, Head, Method},
+    http1::{Actions, Head, Method, TargetForm},
     routing::{self, CoordinatorSlot, Found, Handler, Route},
 };
 use http::StatusCode;
@@ -15,7 +15,8 @@ use shards::Key;
 use std::rc::Rc;
 
 /// Who answers a dispatch.
-enum Target {
+#[derive(Clone)]
+pub(super) enum Target {
     Handler(Rc<Route>, Rc<dyn Handler>),
     /// The path has no handler for the method.
     Method(Rc<Route>),
@@ -24,6 +25,24 @@ enum Target {
     Nothing,
     /// `OPTIONS *` (RFC 9110 §9.3.7).
     WholeServer,
+}
+
+impl Target {
+    pub(super) fn route(&self) -> Option<&Rc<Route>> {
+        match self {
+            Target::Handler(route, _) | Target::Method(route) => Some(route),
+            Target::Unknown | Target::Nothing | Target::WholeServer => None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.route() {
+            Some(route) => write!(f, "Target({})", route.pattern()),
+            None => f.write_str("Target(no route)"),
+        }
+    }
 }
 
 impl Service {
@@ -99,10 +118,12 @@ impl Service {
     ) -> HeadHolder {
         match callback {
             Callback::Handler(dispatch) => {
-                self.enter(exchange, head, |x: &mut Exchange| self.dispatch(x, dispatch))
+                let Some(entry) = connection.pipeline.find(exchange) else { return head };
+                let target = &mut entry.target;
+                self.enter(exchange, head, |x: &mut Exchange| self.dispatch(x, dispatch, target))
             }
             Callback::DoRequest => {
-                let route = connection.pipeline.find(exchange).and_then(|entry| entry.route.clone());
+                let route = connection.pipeline.find(exchange).and_then(|entry| entry.target.route().cloned());
                 self.enter(exchange, head, move |x: &mut Exchange| do_request(x, route))
             }
             Callback::DoResponse => self.enter(exchange, head, do_response),
@@ -127,14 +148,19 @@ impl Service {
     }
 
     /// Filters and handler of the target, as a callback.
-    fn dispatch(&self, x: &mut Exchange, dispatch: DispatchType) -> Result<()> {
-        let redirected = x.redispatch_target();
-        let target = self.target(x.request(), redirected.as_deref());
+    fn dispatch(&self, x: &mut Exchange, dispatch: DispatchType, target: &mut Target) -> Result<()> {
+        let redirected = match dispatch {
+            DispatchType::Request => None,
+            _ => x.redispatch_target(),
+        };
+        if redirected.is_some() {
+            *target = self.target(x.request(), redirected.as_deref());
+        }
         match target {
             Target::Handler(route, handler) => {
                 if route.has_parameters() {
                     let path = redirected.as_deref().map_or_else(|| x.request().path().to_owned(), path_of);
-                    self.router.set_parameters(&route, &path, x);
+                    self.router.set_parameters(route, &path, x);
                 }
                 if dispatch == DispatchType::Async {
                     x.set_sync_only(route.sync_only_again);
@@ -144,7 +170,7 @@ impl Service {
                 }
                 routing::Next::new(&route.filters, dispatch, &|x: &mut Exchange| handler.handle(x)).run(x)
             }
-            Target::Method(route) => refuse_method(x, &route),
+            Target::Method(route) => refuse_method(x, route),
             Target::Unknown => answer_plainly(x, StatusCode::NOT_IMPLEMENTED),
             Target::Nothing => answer_plainly(x, StatusCode::NOT_FOUND),
             Target::WholeServer => {
@@ -156,12 +182,12 @@ impl Service {
     }
 
     #[inline]
-    fn target(&self, head: Head<'_>, redirected: Option<&str>) -> Target {
-        if head.target() == "*" {
+    pub(super) fn target(&self, head: Head<'_>, redirected: Option<&str>) -> Target {
+        if head.target_form() == TargetForm::Asterisk {
             return Target::WholeServer;
         }
         let path = redirected.map(path_of);
-        match self.router.find(head.method(), path.as_deref().unwrap_or(head.path())) {
+        match self.router.find(head, path.as_deref().unwrap_or_else(|| head.path())) {
             Found::Route(route, handler) => match head.method_kind() {
                 Method::Trace | Method::Connect => Target::Method(route),
                 Method::Other if !route.lists(head.method()) => Target::Unknown,
@@ -182,7 +208,7 @@ impl Service {
         head: HeadHolder,
     ) -> HeadHolder {
         let handler = self.router.failed_answer().cloned();
-        let route = connection.pipeline.find(exchange).and_then(|entry| entry.route.clone());
+        let route = connection.pipeline.find(exchange).and_then(|entry| entry.target.route().cloned());
         self.enter(exchange, head, move |x: &mut Exchange| {
             let answer = |x: &mut Exchange| match &handler {
                 Some(handler) => handler.handle(x),

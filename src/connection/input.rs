@@ -5,14 +5,13 @@ use crate::{
     error::{EndReason, Error},
     exchange::seam::{Begin, HeadHolder, Loan, Received},
     http1::{
-        self, BodyDecoder, BodyEvent, BodyKind, Head, HeadIndex, Method, Parsed, Phase, Reject, ReplyTo,
+        self, BodyDecoder, BodyEvent, BodyKind, Head, Method, Parsed, Phase, Reject, ReplyTo,
         body::BodyLimits,
     },
-    routing::{Found, HalfClose, Route},
+    routing::HalfClose,
 };
 use bytes::Bytes;
 use shards::{Key, Lease, net::ReceiveEnd};
-use std::rc::Rc;
 
 impl Service {
     /// Bytes arrived.
@@ -106,86 +105,70 @@ impl Service {
     }
 
     fn take_head(&self, connection: &mut Connection, bytes: Received) -> Received {
-        let mut index = self.index.take().unwrap_or_default();
-        match http1::parse_resumable(&mut connection.scan, &bytes, &mut index, &self.limits) {
-            Ok(Parsed::Complete { head_len }) => return self.begin(connection, bytes, head_len, index),
+        let mut loan = self.loan.take().unwrap_or_default();
+        loan.bytes = bytes;
+        let Loan { bytes, head_len, index } = &mut *loan;
+        match http1::parse_resumable(&mut connection.scan, bytes, index, &self.limits) {
+            Ok(Parsed::Complete { head_len: len }) => {
+                *head_len = len;
+                loan = self.begin(connection, loan);
+            }
             Ok(Parsed::Partial) => {
                 let actions = connection.cycle.head_began();
                 self.perform(connection, actions);
             }
             Err(reject) => {
-                self.refuse_with(connection, reject, &bytes);
-                self.index.set(Some(index));
-                return Received::empty();
+                self.refuse_with(connection, reject, bytes);
+                loan.bytes = Received::empty();
             }
         }
-        self.index.set(Some(index));
+        let bytes = std::mem::take(&mut loan.bytes);
+        self.loan.set(Some(loan));
         bytes
     }
 
     /// A head is complete: its exchange begins, and its handler runs if nothing keeps it.
-    fn begin(
-        &self,
-        connection: &mut Connection,
-        bytes: Received,
-        head_len: usize,
-        index: HeadIndex,
-    ) -> Received {
-        let head = Head::new(&bytes[..head_len], &index);
+    fn begin(&self, connection: &mut Connection, mut loan: Box<Loan>) -> Box<Loan> {
+        let head = Head::new(&loan.bytes[..loan.head_len], &loan.index);
         let framing = head.framing();
-        let route = self.route_of(head);
-        let limit = route.as_ref().and_then(|route| route.body_bytes_max);
-        let begun = self.begin_body(connection, framing.body, limit.unwrap_or(self.limits.body_bytes_max));
-        if let Err(reject) = begun {
-            self.refuse_with(connection, reject, &bytes);
-            self.index.set(Some(index));
-            return Received::empty();
+        let target = self.target(head, None);
+        let route = target.route();
+        let limit = route.and_then(|route| route.body_bytes_max);
+        if framing.body == BodyKind::None {
+            connection.body = None;
+        } else if let Err(reject) = self.begin_body(connection, framing.body, limit) {
+            self.refuse_with(connection, reject, &loan.bytes);
+            loan.bytes = Received::empty();
+            return loan;
         }
         let sequence = connection.cycle.taken();
         let actions = connection.cycle.request_taken(framing);
         let exchange = self.exchanges.begin(Begin {
             owner: connection.key.to_u64(),
-            coordinated: route.as_ref().is_some_and(|route| route.make_coordinator.is_some()),
+            coordinated: route.is_some_and(|route| route.make_coordinator.is_some()),
             has_body: framing.body != BodyKind::None,
-            wait: route.as_ref().map_or_else(Default::default, |route| route.wait),
+            wait: route.map_or_else(Default::default, |route| route.wait),
             expects_continue: framing.expects_continue,
-            sync_only: route.as_ref().and_then(|route| route.sync_only),
+            sync_only: route.and_then(|route| route.sync_only),
         });
         if let Some(limit) = limit.filter(|_| framing.body != BodyKind::None) {
             self.exchanges.set_body_limit(exchange, limit);
         }
-        connection.pipeline.push(InFlight::new(
-            exchange,
-            sequence,
-            ReplyTo::new(head, true),
-            is_safe(head),
-            route,
-        ));
-        let loan = HeadHolder::Loan(Loan { bytes, head_len, index });
-        let HeadHolder::Loan(Loan { mut bytes, index, .. }) = self.drive_lending(connection, exchange, loan)
-        else {
+        let reply = ReplyTo::new(head, true);
+        let is_safe = is_safe(head);
+        connection.pipeline.push(InFlight::new(exchange, sequence, reply, is_safe, target));
+        let HeadHolder::Loan(mut loan) = self.drive_lending(connection, exchange, HeadHolder::Loan(loan)) else {
             unreachable!("a loan comes back")
         };
-        bytes.advance(head_len);
-        self.index.set(Some(index));
+        let head_len = loan.head_len;
+        loan.bytes.advance(head_len);
         self.perform(connection, actions);
-        bytes
+        loan
     }
 
-    fn route_of(&self, head: Head<'_>) -> Option<Rc<Route>> {
-        match self.router.find(head.method(), head.path()) {
-            Found::Route(route, _) | Found::Method(route) => Some(route),
-            Found::Nothing => None,
-        }
-    }
-
-    fn begin_body(&self, connection: &mut Connection, kind: BodyKind, limit: u64) -> Result<(), Reject> {
-        if kind == BodyKind::None {
-            connection.body = None;
-            return Ok(());
-        }
+    fn begin_body(&self, connection: &mut Connection, kind: BodyKind, limit: Option<u64>) -> Result<(), Reject> {
         let mut decoder = Box::new(BodyDecoder::new(BodyLimits::from(&self.limits)));
-        decoder.begin(kind, limit)?;
+        decoder.begin(kind, limit.unwrap_or(self.limits.body_bytes_max))?;
         connection.body = Some(decoder);
         Ok(())
     }
@@ -324,7 +307,7 @@ impl Service {
 
     fn aborts_on_finish(&self, connection: &mut Connection, exchange: Key) -> bool {
         let policy =
-            connection.pipeline.find(exchange).and_then(|entry| entry.route.as_ref()).map(|r| r.half_close);
+            connection.pipeline.find(exchange).and_then(|entry| entry.target.route()).map(|r| r.half_close);
         policy != Some(HalfClose::Tolerate) && self.exchanges.is_waiting(exchange)
     }
 }

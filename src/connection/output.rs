@@ -134,6 +134,9 @@ impl Service {
         let Connection { pipeline, output, cycle, .. } = connection;
         let entry = pipeline.answering().expect("the caller saw it");
         entry.flush = false;
+        if output.head.capacity() == 0 && let Some(buffer) = self.buffers.borrow_mut().pop() {
+            output.head = buffer;
+        }
         if entry.frame.is_none() {
             entry.reply.persistent = cycle.may_persist(entry.sequence, newest_unread) && !self.draining.get();
             self.encode_head(entry, output);
@@ -276,6 +279,12 @@ fn encode_content(
     bound: usize,
 ) -> Encoded {
     let frame = entry.frame.expect("the head is encoded before its content");
+    if let (ContentFrame::Length(_), true) = (frame, output.rest.is_empty()) {
+        // Small answers: one copy behind the head.
+        let taken = queue.take_into(&mut output.head, COPY_BYTES_MAX.min(entry.length_left as usize)) as u64;
+        entry.length_left -= taken;
+        entry.unsent += taken;
+    }
     while output.len() < bound {
         let Some(chunk) = queue.take_chunk(CHUNK_BYTES_MAX) else { break };
         let len = chunk.as_slice().len() as u64;

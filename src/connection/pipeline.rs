@@ -1,11 +1,9 @@
 //! The requests of a connection that are taken and not yet over, oldest first: answers leave in this order.
 
-use crate::{
-    http1::{ContentFrame, ReplyTo},
-    routing::Route,
-};
+use super::dispatch::Target;
+use crate::http1::{ContentFrame, ReplyTo};
 use shards::Key;
-use std::{collections::VecDeque, rc::Rc};
+use std::collections::VecDeque;
 
 /// One request in flight.
 #[derive(Debug)]
@@ -15,7 +13,8 @@ pub(super) struct InFlight {
     pub(super) sequence: u32,
     /// The form that its answer must have.
     pub(super) reply: ReplyTo,
-    pub(super) route: Option<Rc<Route>>,
+    /// Who answers it.
+    pub(super) target: Target,
     /// How the content goes on the wire, once the head is encoded.
     pub(super) frame: Option<ContentFrame>,
     /// Content bytes that the announced length still leaves.
@@ -48,13 +47,13 @@ impl InFlight {
         sequence: u32,
         reply: ReplyTo,
         is_safe: bool,
-        route: Option<Rc<Route>>,
+        target: Target,
     ) -> Self {
         InFlight {
             exchange,
             sequence,
             reply,
-            route,
+            target,
             frame: None,
             length_left: 0,
             owes_continue: false,

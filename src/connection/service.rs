@@ -3,8 +3,8 @@
 use super::{Closing, Connection, counters::ConnectionCounters};
 use crate::{
     error::EndReason,
-    exchange::{Exchanges, Parcel, Post, Refusal, TableOptions, WaterMarks, Workers},
-    http1::{HeadIndex, HeadTemplate, Reject},
+    exchange::{Exchanges, Parcel, Post, Refusal, TableOptions, WaterMarks, Workers, seam::Loan},
+    http1::{HeadTemplate, Reject},
     limits::Limits,
     routing::Router,
 };
@@ -44,8 +44,8 @@ pub(crate) struct Service {
     pub(super) template: RefCell<HeadTemplate>,
     /// When the template's date must be renewed, on the shard's clock.
     date_due: Cell<Duration>,
-    /// The index of the head in hand; there is one at a time.
-    pub(super) index: Cell<Option<HeadIndex>>,
+    /// The head in hand: there is one at a time, and its index is used again and again.
+    pub(super) loan: Cell<Option<Box<Loan>>>,
     /// Buffers that were sent, for the next answers.
     pub(super) buffers: RefCell<Vec<Vec<u8>>>,
     pub(crate) counters: ConnectionCounters,
@@ -126,7 +126,7 @@ impl Service {
                 connections: RefCell::default(),
                 template: RefCell::new(template),
                 date_due: Cell::new(Duration::ZERO),
-                index: Cell::new(Some(HeadIndex::default())),
+                loan: Cell::default(),
                 buffers: RefCell::default(),
                 counters: ConnectionCounters::default(),
                 connections_max: options.connections_max,

@@ -17,6 +17,12 @@ pub(crate) enum Received {
     Gathered(Vec<u8>, usize),
 }
 
+impl Default for Received {
+    fn default() -> Self {
+        Received::empty()
+    }
+}
+
 impl Received {
     /// Nothing.
     pub(crate) const fn empty() -> Self {
@@ -65,7 +71,7 @@ impl Deref for Received {
 }
 
 /// A head on loan: bytes, how many of them are the head, and the index into them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Loan {
     /// The head and whatever was received behind it.
     pub(crate) bytes: Received,
@@ -82,7 +88,7 @@ pub(crate) enum HeadHolder {
     #[default]
     Gone,
     /// On loan from the connection.
-    Loan(Loan),
+    Loan(Box<Loan>),
     /// A snapshot.
     Owned(Request),
 }

@@ -3,6 +3,7 @@
 use crate::{
     error::Result,
     exchange::{Asynchronous, Exchange, Outcome},
+    http1::{Head, Method},
 };
 use std::rc::Rc;
 
@@ -49,10 +50,17 @@ where
 /// The handlers of one route, by method.
 #[derive(Default, Clone)]
 pub struct Endpoint {
-    by_method: Vec<(&'static str, Rc<dyn Handler>)>,
+    by_method: Vec<ByMethod>,
     otherwise: Option<Rc<dyn Handler>>,
     /// `Allow` for a method that has no handler.
     allow: String,
+}
+
+#[derive(Clone)]
+struct ByMethod {
+    kind: Method,
+    name: &'static str,
+    handler: Rc<dyn Handler>,
 }
 
 /// What [`super::Router::route`] takes: a handler for every method, or an [`Endpoint`].
@@ -102,13 +110,14 @@ impl Endpoint {
     /// Adds the handler for a method by name.
     #[must_use]
     pub fn method(mut self, method: &'static str, handler: impl Handler + 'static) -> Self {
-        self.by_method.push((method, Rc::new(handler)));
+        let kind = Method::from_bytes(method.as_bytes());
+        self.by_method.push(ByMethod { kind, name: method, handler: Rc::new(handler) });
         self.allow = self.allow_list();
         self
     }
 
     fn allow_list(&self) -> String {
-        let mut methods: Vec<_> = self.by_method.iter().map(|(method, _)| *method).collect();
+        let mut methods: Vec<_> = self.by_method.iter().map(|entry| entry.name).collect();
         if methods.contains(&"GET") && !methods.contains(&"HEAD") {
             methods.push("HEAD");
         }
@@ -118,23 +127,27 @@ impl Endpoint {
         methods.join(", ")
     }
 
-    /// The handler for a method. HEAD is answered by GET's (RFC 9110 §9.3.2).
+    /// The handler for a request's method. HEAD is answered by GET's (RFC 9110 §9.3.2).
     #[inline]
-    pub(super) fn find(&self, method: &str) -> Option<&Rc<dyn Handler>> {
-        let of = |wanted: &str| {
-            self.by_method.iter().find(|(name, _)| *name == wanted).map(|(_, handler)| handler)
+    pub(super) fn find(&self, head: Head<'_>) -> Option<&Rc<dyn Handler>> {
+        let kind = head.method_kind();
+        let is_it = |entry: &&ByMethod| entry.kind == kind && (kind != Method::Other || entry.name == head.method());
+        let found = self.by_method.iter().find(is_it);
+        let found = match kind {
+            Method::Head => found.or_else(|| self.by_method.iter().find(|entry| entry.kind == Method::Get)),
+            _ => found,
         };
-        of(method).or_else(|| if method == "HEAD" { of("GET") } else { None }).or(self.otherwise.as_ref())
+        found.map(|entry| &entry.handler).or(self.otherwise.as_ref())
     }
 
     /// Whether one of the handlers cannot do without `start_async`.
     pub(super) fn needs_async(&self) -> bool {
-        let mut handlers = self.by_method.iter().map(|(_, handler)| handler).chain(&self.otherwise);
+        let mut handlers = self.by_method.iter().map(|entry| &entry.handler).chain(&self.otherwise);
         handlers.any(|handler| handler.needs_async())
     }
 
     pub(super) fn lists(&self, method: &str) -> bool {
-        self.by_method.iter().any(|(name, _)| *name == method)
+        self.by_method.iter().any(|entry| entry.name == method)
     }
 
     /// The methods that have a handler, as `Allow` lists them.

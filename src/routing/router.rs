@@ -6,7 +6,10 @@ use super::{
     handler::{Endpoint, Handler, IntoEndpoint},
     path::normalised,
 };
-use crate::exchange::{DispatchType, Exchange, PathParameters, Wait};
+use crate::{
+    exchange::{DispatchType, Exchange, PathParameters, Wait},
+    http1::Head,
+};
 use std::{borrow::Cow, fmt, rc::Rc};
 
 /// What a client's FIN means while its request is being worked on (L-15).
@@ -247,11 +250,11 @@ impl Router {
 
     /// Finds the route for a path and the handler for a method.
     #[inline]
-    pub(crate) fn find(&self, method: &str, path: &str) -> Found {
+    pub(crate) fn find(&self, head: Head<'_>, path: &str) -> Found {
         let path = normalised(path);
         let Ok(matched) = self.table.at(&path) else { return Found::Nothing };
         let route = &self.routes[*matched.value];
-        match route.endpoint.find(method) {
+        match route.endpoint.find(head) {
             Some(handler) => Found::Route(route.clone(), handler.clone()),
             None => Found::Method(route.clone()),
         }

@@ -342,5 +342,5 @@ pub(super) fn head() -> HeadHolder {
     let Ok(Parsed::Complete { head_len }) = parse(&bytes, &mut index, &Limits::DEFAULT) else {
         panic!("the head parses")
     };
-    HeadHolder::Loan(Loan { bytes: Received::gathered(bytes), head_len, index })
+    HeadHolder::Loan(Box::new(Loan { bytes: Received::gathered(bytes), head_len, index }))
 }
