@@ -123,7 +123,8 @@ impl Service {
                 self.enter(exchange, head, |x: &mut Exchange| self.dispatch(x, dispatch, target))
             }
             Callback::DoRequest => {
-                let route = connection.pipeline.find(exchange).and_then(|entry| entry.target.route().cloned());
+                let route =
+                    connection.pipeline.find(exchange).and_then(|entry| entry.target.route().cloned());
                 self.enter(exchange, head, move |x: &mut Exchange| do_request(x, route))
             }
             Callback::DoResponse => self.enter(exchange, head, do_response),

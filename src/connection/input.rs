@@ -157,7 +157,8 @@ impl Service {
         let reply = ReplyTo::new(head, true);
         let is_safe = is_safe(head);
         connection.pipeline.push(InFlight::new(exchange, sequence, reply, is_safe, target));
-        let HeadHolder::Loan(mut loan) = self.drive_lending(connection, exchange, HeadHolder::Loan(loan)) else {
+        let HeadHolder::Loan(mut loan) = self.drive_lending(connection, exchange, HeadHolder::Loan(loan))
+        else {
             unreachable!("a loan comes back")
         };
         let head_len = loan.head_len;
@@ -166,7 +167,12 @@ impl Service {
         loan
     }
 
-    fn begin_body(&self, connection: &mut Connection, kind: BodyKind, limit: Option<u64>) -> Result<(), Reject> {
+    fn begin_body(
+        &self,
+        connection: &mut Connection,
+        kind: BodyKind,
+        limit: Option<u64>,
+    ) -> Result<(), Reject> {
         let mut decoder = Box::new(BodyDecoder::new(BodyLimits::from(&self.limits)));
         decoder.begin(kind, limit.unwrap_or(self.limits.body_bytes_max))?;
         connection.body = Some(decoder);

@@ -13,7 +13,10 @@ use crate::{
     http1::{self, Content, ContentFrame, FieldLines, Reject, ResponseHead},
 };
 use bytes::Bytes;
-use shards::net::{Outgoing, Sent, Vectored};
+use shards::{
+    Key,
+    net::{Outgoing, Sent, Vectored},
+};
 
 /// What waits to be sent on a connection, behind the send that is in flight.
 #[derive(Debug, Default)]
@@ -108,11 +111,22 @@ impl Service {
             if std::mem::take(&mut entry.owes_continue) {
                 output.append(http1::encode::encode_continue);
             }
+            let exchange = entry.exchange;
             if !(entry.finished || entry.flush) || !self.encode_entry(connection) {
                 break;
             }
+            self.end_plain(connection, exchange);
         }
         self.encode_refusal(connection);
+    }
+
+    /// An exchange that nobody listens to ends when its answer is in the output.
+    fn end_plain(&self, connection: &mut Connection, exchange: Key) {
+        let Some(entry) = connection.pipeline.find(exchange) else { return };
+        if entry.leaving == 0 && self.exchanges.end_plain(exchange, entry.unsent) {
+            connection.pipeline.remove(exchange);
+            self.drive(connection, exchange);
+        }
     }
 
     /// The refusal of the last request, once everything before it is in the output.
@@ -134,7 +148,9 @@ impl Service {
         let Connection { pipeline, output, cycle, .. } = connection;
         let entry = pipeline.answering().expect("the caller saw it");
         entry.flush = false;
-        if output.head.capacity() == 0 && let Some(buffer) = self.buffers.borrow_mut().pop() {
+        if output.head.capacity() == 0
+            && let Some(buffer) = self.buffers.borrow_mut().pop()
+        {
             output.head = buffer;
         }
         if entry.frame.is_none() {

@@ -42,13 +42,7 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    pub(super) fn new(
-        exchange: Key,
-        sequence: u32,
-        reply: ReplyTo,
-        is_safe: bool,
-        target: Target,
-    ) -> Self {
+    pub(super) fn new(exchange: Key, sequence: u32, reply: ReplyTo, is_safe: bool, target: Target) -> Self {
         InFlight {
             exchange,
             sequence,
@@ -109,6 +103,14 @@ impl Pipeline {
 
     pub(super) fn find(&mut self, exchange: Key) -> Option<&mut InFlight> {
         self.queue.iter_mut().find(|entry| entry.exchange == exchange)
+    }
+
+    /// Takes a request out that is over.
+    pub(super) fn remove(&mut self, exchange: Key) {
+        match self.queue.front() {
+            Some(front) if front.exchange == exchange => drop(self.queue.pop_front()),
+            _ => self.queue.retain(|entry| entry.exchange != exchange),
+        }
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut InFlight> {

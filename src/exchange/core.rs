@@ -7,7 +7,7 @@ use super::{
     async_context::{ContextCore, Queued},
     counters::{Counters, up},
     input::InputQueue,
-    life::{Action, Event, Intents, State},
+    life::{Actions, Event, Intents, State},
     listeners::Listeners,
     output::{OutputQueue, WaterMarks, Wrote},
     request::{HeadHolder, Request},
@@ -77,7 +77,7 @@ pub(crate) struct Core {
     pub(crate) began: Cell<Duration>,
     state: Cell<State>,
     pub(crate) intents: Cell<Intents>,
-    pub(crate) actions: RefCell<VecDeque<Action>>,
+    pub(crate) actions: RefCell<Actions>,
     pub(crate) request: RefCell<Option<Request>>,
     pub(crate) response: RefCell<ResponseParts>,
     pub(crate) output: RefCell<OutputQueue>,
@@ -148,9 +148,9 @@ impl Core {
 
     /// One step: decide, store, and queue what is to be done.
     pub(crate) fn feed(&self, event: Event) {
-        let (state, actions) = state::step(self.state.get(), event);
+        let mut state = self.state.get();
+        state::advance(&mut state, event, &mut self.actions.borrow_mut());
         self.state.set(state);
-        self.actions.borrow_mut().extend(actions.as_slice().iter().copied());
     }
 
     /// Puts the exchange on the list of those for which there is something to do.

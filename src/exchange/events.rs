@@ -131,13 +131,16 @@ impl Exchanges {
         }
     }
 
-    /// The whole answer was taken at once: head, `count` body bytes, end. The way of small answers.
-    pub(crate) fn output_taken_whole(&self, key: Key, count: u64) {
-        if let Some(core) = self.core(key) {
+    /// The whole answer is in the connection's output. A plain exchange, one that nobody listens to, is over with
+    /// that: nothing of it can be told apart from an answer that the kernel has taken. True if it was one.
+    pub(crate) fn end_plain(&self, key: Key, count: u64) -> bool {
+        let Some(core) = self.core(key) else { return false };
+        let plain = core.rare.borrow().is_none();
+        if plain {
             core.output.borrow_mut().note_accepted(count);
-            core.feed(Event::HeadCommitted);
             core.feed(Event::OutputFinished);
         }
+        plain
     }
 
     /// Every byte of the response has been accepted.

@@ -219,30 +219,44 @@ pub(crate) enum Action {
     Release,
 }
 
-/// A fixed list of actions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Actions in order, first in first out. The list is kept and reused.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[must_use = "the new state is stored already; whoever drops the actions breaks the life cycle"]
 pub(crate) struct Actions {
-    list: [Action; ACTIONS_MAX],
-    len: u8,
+    list: Vec<Action>,
+    next: usize,
 }
 
-/// No step asks for more.
-pub(crate) const ACTIONS_MAX: usize = 10;
-
 impl Actions {
-    pub(super) fn new() -> Self {
-        Actions { list: [Action::Release; ACTIONS_MAX], len: 0 }
-    }
-
+    #[inline]
     pub(super) fn push(&mut self, action: Action) {
-        self.list[usize::from(self.len)] = action;
-        self.len += 1;
+        self.list.push(action);
     }
 
-    /// The actions in order.
+    /// The next action.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<Action> {
+        let action = self.list.get(self.next).copied();
+        self.next += 1;
+        if self.next >= self.list.len() {
+            self.clear();
+        }
+        action
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.list.clear();
+        self.next = 0;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The actions that have not been taken.
+    #[cfg(test)]
     pub(crate) fn as_slice(&self) -> &[Action] {
-        &self.list[..usize::from(self.len)]
+        &self.list[self.next..]
     }
 }
 

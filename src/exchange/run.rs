@@ -231,7 +231,7 @@ impl Exchanges {
         core.with_rare(|rare| rare.tasks.push_back(task));
         self.hub.counters.update(|c| up(&mut c.executor_queued));
         core.feed(Event::TaskArrived);
-        let action = core.actions.borrow_mut().pop_front();
+        let action = core.actions.borrow_mut().pop();
         assert_eq!(action, Some(life::Action::Run(Callback::Task)), "a parked exchange runs a task at once");
         self.run_task(&core);
         core.make_ready();

@@ -10,15 +10,22 @@ use super::life::{
 use crate::error::EndReason;
 
 /// One step of the life cycle.
+#[cfg(test)]
 pub(crate) fn step(mut state: State, event: Event) -> (State, Actions) {
-    let mut actions = Actions::new();
-    let s = &mut state;
+    let mut actions = Actions::default();
+    advance(&mut state, event, &mut actions);
+    (state, actions)
+}
+
+/// One step of the life cycle, in place: the new state is stored before anybody sees the actions.
+#[inline]
+pub(crate) fn advance(s: &mut State, event: Event, actions: &mut Actions) {
     match event {
         Event::Started { coordinated, has_body, wait } => {
             start(s, coordinated, has_body);
             s.wait = wait;
         }
-        Event::CallbackReturned { outcome, intents } => callback_returned(s, &mut actions, outcome, intents),
+        Event::CallbackReturned { outcome, intents } => callback_returned(s, actions, outcome, intents),
         Event::TaskArrived => owe(s, Due::TASK),
         Event::FutureWoken => owe(s, Due::POLL),
         Event::TimerFired => timer_fired(s),
@@ -60,8 +67,7 @@ pub(crate) fn step(mut state: State, event: Event) -> (State, Actions) {
         Event::ShutdownForced(reason) => fail(s, reason, Due::default()),
         Event::Overloaded => fail(s, EndReason::Overload, Due::default()),
     }
-    schedule(s, &mut actions);
-    (state, actions)
+    schedule(s, actions);
 }
 
 fn start(s: &mut State, coordinated: bool, has_body: bool) {

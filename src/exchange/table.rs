@@ -306,12 +306,18 @@ impl Exchanges {
     /// What the connection has to do next for this exchange. Runs listeners, tasks and futures on the way.
     pub(crate) fn next_action(&self, key: Key) -> Option<Next> {
         let core = self.core(key)?;
+        self.next_action_of(&core)
+    }
+
+    /// The same for a core in hand.
+    #[inline]
+    pub(crate) fn next_action_of(&self, core: &Rc<Core>) -> Option<Next> {
         loop {
             if core.timer_dirty.take() {
                 return Some(Next::Timer);
             }
-            let action = core.actions.borrow_mut().pop_front()?;
-            if let Some(next) = self.act(&core, action) {
+            let action = core.actions.borrow_mut().pop()?;
+            if let Some(next) = self.act(core, action) {
                 return Some(next);
             }
         }

@@ -131,7 +131,8 @@ impl Endpoint {
     #[inline]
     pub(super) fn find(&self, head: Head<'_>) -> Option<&Rc<dyn Handler>> {
         let kind = head.method_kind();
-        let is_it = |entry: &&ByMethod| entry.kind == kind && (kind != Method::Other || entry.name == head.method());
+        let is_it =
+            |entry: &&ByMethod| entry.kind == kind && (kind != Method::Other || entry.name == head.method());
         let found = self.by_method.iter().find(is_it);
         let found = match kind {
             Method::Head => found.or_else(|| self.by_method.iter().find(|entry| entry.kind == Method::Get)),
