@@ -284,6 +284,48 @@ fn l_25_the_longest_wait_is_over_when_the_permit_is_there() {
     assert_empty(&world, &throttle, "no timeout");
 }
 
+/// A shard that ends with exchanges in its slots calls no callbacks: the guards do it.
+#[test]
+fn l_25_permits_and_places_come_back_when_the_exchanges_are_dropped() {
+    let (world, throttle) = (World::new(), Throttle::new(2).queue(100));
+    for _ in 0..50 {
+        arrive(&world, &throttle, Work::Park);
+    }
+    assert_eq!((throttle.counters().active, throttle.counters().queued), (2, 48));
+    drop(world);
+    let c = throttle.counters();
+    assert_eq!((c.active, c.queued, c.cut), (0, 0, 48));
+    check(c, 2, 100);
+    // A place in the queue does not wait for a permit to be found empty.
+    let (stays, goes) = (World::new(), World::new());
+    let inside = [arrive(&stays, &throttle, Work::Park), arrive(&stays, &throttle, Work::Park)];
+    arrive(&goes, &throttle, Work::Park);
+    drop(goes);
+    assert_eq!((throttle.counters().active, throttle.counters().queued), (2, 0));
+    inside.iter().for_each(|key| finish(&stays, *key));
+    assert_empty(&stays, &throttle, "the other stayed");
+}
+
+/// A handler's own hooks take nothing from the throttle.
+#[test]
+fn l_25_a_handler_with_hooks_of_its_own_gives_its_permit_back() {
+    let (world, throttle) = (World::new(), Throttle::new(1).queue(5));
+    let make = throttle.coordinator();
+    let key = world.start(coordinated(false), move |x, callback| match callback {
+        Callback::DoRequest => CoordinatorSlot::begin(Box::new(make()), x),
+        _ => {
+            x.start_async();
+            x.on_timeout(|_: &mut Exchange| ());
+            x.on_error(|_: &mut Exchange, _| ());
+            x.on_complete(|_: &mut Exchange, _| ());
+            Ok(())
+        }
+    });
+    assert_eq!(throttle.counters().active, 1);
+    gone(&world, key);
+    assert_empty(&world, &throttle, "own hooks");
+}
+
 #[test]
 fn l_25_a_slow_client_keeps_no_permit() {
     let (world, throttle) = (World::new(), Throttle::new(1).queue(5));
