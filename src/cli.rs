@@ -1,6 +1,10 @@
 //! The command line: names, flags and their values, exactly as the README promises them. Values in, a [`Cli`] or a
 //! one-line [`Failure`] out; it starts nothing, opens nothing and knows no server.
 
+mod serve;
+
+pub(crate) use serve::ServeArgs;
+
 use crate::failure::{Exit, Failure};
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, error::ErrorKind};
 use http::{HeaderName, HeaderValue};
@@ -42,12 +46,7 @@ pub(crate) enum Command {
     /// Everything live on one page: no files, no configuration
     Demo(ServerArgs),
     /// Serve the files of a folder
-    Serve {
-        /// The folder
-        dir: PathBuf,
-        #[command(flatten)]
-        server: ServerArgs,
-    },
+    Serve(Box<ServeArgs>),
     /// Give one fixed answer to every request
     Respond(RespondArgs),
     /// Say what works here: kernel, driver and why, limits, cores
@@ -63,11 +62,11 @@ pub(crate) enum Command {
 /// Flags that every server has.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ServerArgs {
-    /// Where to listen: 8080, :8080 (every interface), host:port, [::1]:80, unix:/path [default: 127.0.0.1:8080]
+    /// Where: 8080, :8080 (every interface), host:port, unix:/path [default: 127.0.0.1:8080]
     #[arg(value_name = "LISTEN")]
     listen_position: Option<Listen>,
     /// The same as LISTEN
-    #[arg(long = "listen", value_name = "ADDR", conflicts_with = "listen_position")]
+    #[arg(long = "listen", value_name = "ADDR", conflicts_with = "listen_position", hide_short_help = true)]
     listen_flag: Option<Listen>,
     /// Shards, one thread each [default: cores this process may use]
     #[arg(long, value_name = "N")]

@@ -39,7 +39,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Bench { args } => Ok(ExitCode::from(shardlet::load::command::main(args))),
         Command::Doctor => Ok(examine()),
         Command::Demo(args) => run::run("demo", &args, handlers::demo::router),
-        Command::Serve { dir, server } => startup::check_folder(&dir).and_then(|()| start("serve", &server)),
+        Command::Serve(args) => serve(&args),
         Command::Respond(args) => respond(args),
     }
 }
@@ -51,9 +51,12 @@ fn examine() -> ExitCode {
     if can_run { ExitCode::SUCCESS } else { Exit::Environment.into() }
 }
 
-fn start(command: &str, server: &cli::ServerArgs) -> Result<ExitCode, Failure> {
-    let _prepared = startup::prepare(server)?;
-    Err(later(command))
+/// The files of a folder.
+fn serve(args: &cli::ServeArgs) -> Result<ExitCode, Failure> {
+    startup::check_folder(&args.dir)?;
+    let files = handlers::files::Files::open(&args.dir, args.options())
+        .map_err(|error| startup::folder_failure(&args.dir, &error))?;
+    run::run("serve", &args.server, move |shard| files.router(shard))
 }
 
 /// A fixed answer to every request.
@@ -62,12 +65,4 @@ fn respond(args: cli::RespondArgs) -> Result<ExitCode, Failure> {
     let fields: Vec<_> = headers.into_iter().map(|field| (field.name.to_string(), field.value)).collect();
     let answer = handlers::fixed::Answer::new(status, body.into_bytes(), fields);
     run::run("respond", &server, move |_| handlers::fixed::router(&answer))
-}
-
-fn later(command: &str) -> Failure {
-    Failure::new(
-        Exit::Usage,
-        format!("the command '{command}' is not in this version"),
-        "see shardlet --help",
-    )
 }

@@ -72,6 +72,16 @@ impl<'a> Response<'a> {
         self.core.response.borrow_mut().fields.append(name, value).map_err(|_| Error::InvalidField)
     }
 
+    /// Replaces all fields by these, which were checked when they were made.
+    ///
+    /// # Errors
+    /// `Committed` or `Ended`.
+    pub fn set_fields(&mut self, fields: &FieldLines) -> Result<()> {
+        self.check_open()?;
+        self.core.response.borrow_mut().fields.copy_from(fields);
+        Ok(())
+    }
+
     /// Removes all fields of this name; true if there was one.
     ///
     /// # Errors

@@ -43,5 +43,5 @@ impl Answer {
 pub fn router(answer: &Answer) -> Router {
     let answer = answer.clone();
     let handler = move |x: &mut Exchange| answer.write(x);
-    Router::new().route("/", any(handler.clone())).route("/*", any(handler))
+    Router::new().route("/*", any(handler))
 }

@@ -111,6 +111,12 @@ impl FieldLines {
         self.lines.is_empty()
     }
 
+    /// Replaces all lines by those of another and keeps the memory.
+    pub fn copy_from(&mut self, other: &FieldLines) {
+        self.lines.clone_from(&other.lines);
+        (self.has_date, self.has_server) = (other.has_date, other.has_server);
+    }
+
     /// Removes all lines and keeps the memory.
     pub fn clear(&mut self) {
         self.lines.clear();

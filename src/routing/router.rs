@@ -122,6 +122,12 @@ impl Route {
         self
     }
 
+    /// The handler does not ask for the values of the pattern's names: they are not taken out of the path.
+    pub fn without_parameters(&mut self) -> &mut Self {
+        self.has_parameters = false;
+        self
+    }
+
     /// The handler will call `start_async`: the start refuses the route if a part of its chain cannot have that.
     pub fn needs_async(&mut self) -> &mut Self {
         self.needs_async = true;

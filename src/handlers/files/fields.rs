@@ -15,6 +15,15 @@ pub enum Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
+    /// Adds a line.
+    pub fn push(&mut self, line: &'a [u8]) {
+        match self {
+            Lines::Absent => *self = Lines::One(line),
+            Lines::One(first) => *self = Lines::Many(vec![*first, line]),
+            Lines::Many(lines) => lines.push(line),
+        }
+    }
+
     /// Was the field sent at all, even empty?
     #[must_use]
     pub fn is_present(&self) -> bool {

@@ -125,6 +125,14 @@ impl<H> Lookup<H> {
         (lookup, step)
     }
 
+    /// Begins for a path that was refused with this status: only the page of that error is left to be found.
+    #[must_use]
+    pub fn refused(status: u16, request: &RequestFacts<'_>, options: &FilesOptions) -> (Lookup<H>, Step<H>) {
+        let (mut lookup, _) = Lookup::start(SafePath::root(), request, options);
+        let step = lookup.error_page(status, options);
+        (lookup, step)
+    }
+
     /// Goes on with what the last [`Step::Open`] gave.
     #[must_use]
     pub fn next(&mut self, opened: Opened<H>, options: &FilesOptions) -> Step<H> {

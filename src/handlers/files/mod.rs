@@ -14,13 +14,19 @@
 //! | [`conditional`], [`etag`] | does the client have it already; may the request go on? |
 //! | [`range`], [`multipart`] | which parts are wanted, and how are they framed? |
 //! | [`negotiate`], [`mime`], [`fields`] | which coding and form does the client prefer? |
+//! | [`Files`] (`handler`, `answer`, `send`) | how is it opened, read and sent without blocking a shard? |
+//! | `cache`, `compress` | what is kept for a moment, and what is coded on the fly? |
 //! | [`listing`], [`error_page`], [`cache_rules`] | the bodies and fields that we make ourselves |
 
+mod answer;
+mod cache;
 pub mod cache_rules;
+mod compress;
 pub mod conditional;
 pub mod error_page;
 pub mod etag;
 pub mod fields;
+mod handler;
 pub mod listing;
 pub mod lookup;
 pub mod mime;
@@ -30,7 +36,9 @@ pub mod options;
 pub mod path;
 pub mod plan;
 pub mod range;
+mod send;
 
+pub use handler::Files;
 pub use lookup::{Lookup, Opened, Outcome, Step};
 pub use options::FilesOptions;
 pub use plan::{Body, FileFacts, Found, Method, Piece, Plan, RequestFacts, plan, preflight};

@@ -26,6 +26,8 @@ pub struct FilesOptions {
     pub compress_len_min: u64,
     /// Larger files cost too much each time: make a sidecar.
     pub compress_len_max: u64,
+    /// Bytes of small files that each shard keeps ready; 0 keeps none. What is kept is at most 100 ms old.
+    pub cache_bytes: usize,
     /// `Cache-Control` of every file that no rule says otherwise of.
     pub cache_control: Option<String>,
     /// Fields by pattern.
@@ -45,6 +47,7 @@ impl Default for FilesOptions {
             compress: false,
             compress_len_min: 1024,
             compress_len_max: 1 << 20,
+            cache_bytes: 16 << 20,
             cache_control: None,
             rules: Rules::default(),
         }

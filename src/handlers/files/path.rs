@@ -14,6 +14,12 @@ pub struct SafePath {
 }
 
 impl SafePath {
+    /// The root itself.
+    #[must_use]
+    pub fn root() -> SafePath {
+        SafePath { relative: String::new(), ends_with_slash: true }
+    }
+
     /// The name without leading or trailing slash; empty for the root itself.
     #[must_use]
     pub fn relative(&self) -> &str {

@@ -4,6 +4,7 @@
 //! the connection's. Nothing is opened or read here, and the same facts give the same plan.
 
 use super::{
+    compress,
     conditional::{self, Preconditions, Validators, Verdict, format_date},
     error_page,
     etag::EntityTag,
@@ -69,6 +70,8 @@ pub struct RequestFacts<'a> {
     pub now_s: i64,
     /// Fresh random bits, for a multipart boundary.
     pub random: u128,
+    /// Whether compression on the fly has a free place; without one the plain form is sent.
+    pub may_compress: bool,
 }
 
 impl<'a> RequestFacts<'a> {
@@ -86,6 +89,7 @@ impl<'a> RequestFacts<'a> {
             accept_encoding: Lines::Absent,
             now_s: 0,
             random: 0,
+            may_compress: true,
         }
     }
 }
@@ -310,6 +314,7 @@ fn compression(
     options: &FilesOptions,
 ) -> Option<Coding> {
     let wanted = options.compress
+        && request.may_compress
         && file.coding.is_none()
         && (options.compress_len_min..=options.compress_len_max).contains(&file.facts.len)
         && !request.range.is_present()
@@ -318,7 +323,7 @@ fn compression(
     if !wanted {
         return None;
     }
-    negotiate::codings(&request.accept_encoding).first().copied()
+    negotiate::codings(&request.accept_encoding).into_iter().find(|coding| compress::is_made(*coding))
 }
 
 fn validators(request: &RequestFacts<'_>, file: &FoundFile<'_>, compress: Option<Coding>) -> Validators {
