@@ -3,7 +3,7 @@
 
 mod serve;
 
-pub(crate) use serve::ServeArgs;
+pub(crate) use serve::{FieldRule, ServeArgs};
 
 use crate::failure::{Exit, Failure};
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, error::ErrorKind};

@@ -6,6 +6,7 @@ mod doctor;
 mod failure;
 mod logging;
 mod run;
+mod serve;
 mod signals;
 mod startup;
 
@@ -39,7 +40,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Bench { args } => Ok(ExitCode::from(shardlet::load::command::main(args))),
         Command::Doctor => Ok(examine()),
         Command::Demo(args) => run::run("demo", &args, handlers::demo::router),
-        Command::Serve(args) => serve(&args),
+        Command::Serve(args) => serve::serve(&args),
         Command::Respond(args) => respond(args),
     }
 }
@@ -49,14 +50,6 @@ fn examine() -> ExitCode {
     let (text, can_run) = doctor::report(&doctor::Facts::find(driver));
     print!("{text}");
     if can_run { ExitCode::SUCCESS } else { Exit::Environment.into() }
-}
-
-/// The files of a folder.
-fn serve(args: &cli::ServeArgs) -> Result<ExitCode, Failure> {
-    startup::check_folder(&args.dir)?;
-    let files = handlers::files::Files::open(&args.dir, args.options())
-        .map_err(|error| startup::folder_failure(&args.dir, &error))?;
-    run::run("serve", &args.server, move |shard| files.router(shard))
 }
 
 /// A fixed answer to every request.

@@ -1,8 +1,7 @@
-//! The flags of `serve`, and the options of a folder that they mean.
+//! The flags of `serve`: their form. What a field may be called and hold is the folder's to say.
 
 use super::ServerArgs;
 use clap::Args;
-use shardlet::handlers::files::{FilesOptions, cache_rules::Rules};
 use std::{path::PathBuf, str::FromStr};
 
 /// A folder, what is done with it, and its server.
@@ -15,66 +14,43 @@ pub(crate) struct ServeArgs {
     pub(crate) server: ServerArgs,
     /// Names tried for a folder, in order
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "index.html")]
-    index: Vec<Name>,
+    pub(crate) index: Vec<Name>,
     /// List folders that have no index
     #[arg(long)]
-    listing: bool,
+    pub(crate) listing: bool,
     /// Page for everything that is not there (single-page application)
     #[arg(long, value_name = "FILE")]
-    spa: Option<Name>,
+    pub(crate) spa: Option<Name>,
     /// Compress text on the fly
     #[arg(long)]
-    compress: bool,
+    pub(crate) compress: bool,
     /// Cache-Control of every file
-    #[arg(long, value_name = "VALUE", value_parser = cache_control)]
-    cache_control: Option<String>,
+    #[arg(long, value_name = "VALUE")]
+    pub(crate) cache_control: Option<String>,
     /// A field for files by name, as '*.js:X-A:b'; repeatable
     #[arg(long = "header", value_name = "GLOB:NAME:VALUE")]
-    headers: Vec<FieldRule>,
+    pub(crate) headers: Vec<FieldRule>,
     /// Body of an error, as 404=404.html; repeatable
     #[arg(long = "error-page", value_name = "STATUS=FILE", hide_short_help = true)]
-    error_pages: Vec<ErrorPage>,
+    pub(crate) error_pages: Vec<ErrorPage>,
     /// Serve dot files and backup copies too
     #[arg(long, hide_short_help = true)]
-    hidden: bool,
+    pub(crate) hidden: bool,
     /// Follow symbolic links that stay inside the folder
     #[arg(long, hide_short_help = true)]
-    follow_links: bool,
+    pub(crate) follow_links: bool,
     /// Never serve NAME.br, NAME.zst or NAME.gz in place of NAME
     #[arg(long, hide_short_help = true)]
-    no_precompressed: bool,
+    pub(crate) no_precompressed: bool,
     /// Small files kept ready by each shard, in MiB; 0 keeps none. What is kept is at most 100 ms old
     #[arg(long, value_name = "MIB", default_value_t = 16, hide_short_help = true,
           value_parser = clap::value_parser!(u16).range(0..=4096))]
-    file_cache: u16,
-}
-
-impl ServeArgs {
-    /// The options that the flags mean.
-    pub(crate) fn options(&self) -> FilesOptions {
-        let mut options = FilesOptions::default();
-        options.index = self.index.iter().map(|name| name.0.clone()).collect();
-        options.listing = self.listing;
-        options.fallback = self.spa.as_ref().map(|name| name.0.clone());
-        options.compress = self.compress;
-        options.cache_control.clone_from(&self.cache_control);
-        options.error_pages =
-            self.error_pages.iter().map(|page| (page.status, page.name.0.clone())).collect();
-        options.show_hidden = self.hidden;
-        options.follow_links = self.follow_links;
-        options.precompressed = !self.no_precompressed;
-        options.cache_bytes = usize::from(self.file_cache) << 20;
-        for rule in &self.headers {
-            let added = options.rules.add(&rule.pattern, &[(&rule.name, &rule.value)]);
-            added.expect("the rule was tried when it was read");
-        }
-        options
-    }
+    pub(crate) file_cache: u16,
 }
 
 /// A name beneath the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Name(String);
+pub(crate) struct Name(pub(crate) String);
 
 impl FromStr for Name {
     type Err = String;
@@ -92,10 +68,13 @@ impl FromStr for Name {
 
 /// A field for the files whose name matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct FieldRule {
-    pattern: String,
-    name: String,
-    value: String,
+pub(crate) struct FieldRule {
+    /// Which files.
+    pub(crate) pattern: String,
+    /// Its name.
+    pub(crate) name: String,
+    /// Its value.
+    pub(crate) value: String,
 }
 
 impl FromStr for FieldRule {
@@ -107,16 +86,17 @@ impl FromStr for FieldRule {
             return Err("write it as GLOB:NAME:VALUE".into());
         };
         let (name, value) = (name.trim(), value.trim_matches([' ', '\t']));
-        Rules::default().add(pattern, &[(name, value)]).map_err(|error| error.to_string())?;
         Ok(FieldRule { pattern: pattern.into(), name: name.into(), value: value.into() })
     }
 }
 
 /// A page for a status.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct ErrorPage {
-    status: u16,
-    name: Name,
+pub(crate) struct ErrorPage {
+    /// 400 to 599.
+    pub(crate) status: u16,
+    /// The page.
+    pub(crate) name: Name,
 }
 
 impl FromStr for ErrorPage {
@@ -128,9 +108,4 @@ impl FromStr for ErrorPage {
         let status = status.ok_or("an error has a status from 400 to 599")?;
         Ok(ErrorPage { status, name: name.parse()? })
     }
-}
-
-fn cache_control(text: &str) -> Result<String, String> {
-    Rules::default().add("**", &[("Cache-Control", text)]).map_err(|error| error.to_string())?;
-    Ok(text.to_owned())
 }

@@ -159,7 +159,12 @@ impl Service {
         }
         let bound = self.limits.output_high_water_bytes;
         let exchange = entry.exchange;
-        let encode = |_: &ResponseParts, queue: &mut OutputQueue| encode_content(entry, output, queue, bound);
+        let encode = |_: &ResponseParts, queue: &mut OutputQueue| {
+            let encoded = encode_content(entry, output, queue, bound);
+            // What the bound left behind was asked to leave too: it follows when the output has room.
+            entry.flush = queue.len() > 0;
+            encoded
+        };
         match self.exchanges.with_output(exchange, encode) {
             Some(Encoded::Whole) => {}
             Some(Encoded::Part) => return false,

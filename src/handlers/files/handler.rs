@@ -16,7 +16,7 @@ use crate::{
     error::{Error, Result},
     exchange::{Exchange, asynchronous},
     http1::{Head, Method},
-    routing::{Router, get},
+    routing::{Handler as _, Router, get},
 };
 use shards::{Shard, fs::Root};
 use std::{cell::RefCell, io, path::Path, rc::Rc, sync::Arc};
@@ -78,10 +78,10 @@ impl Files {
             if let Some(answer) = whole {
                 x.set_attribute(answer);
             }
-            later(x)
+            later.handle(x)
         };
         Router::new().route_with("/*", get(handler), |route| {
-            route.without_parameters();
+            route.without_parameters().needs_async();
         })
     }
 }
@@ -108,9 +108,9 @@ impl OnShard {
         };
         let (kept, is_known, is_head) = found;
         if is_known {
-            send::not_modified(x, &kept)?
+            send::not_modified(x, &kept)?;
         } else {
-            send::kept(x, &kept, is_head)?
+            send::kept(x, &kept, is_head)?;
         }
         Ok(true)
     }
