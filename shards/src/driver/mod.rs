@@ -153,6 +153,7 @@ impl Driver {
     }
 
     /// Takes the owner away and asks that the operation end.
+    #[cfg(test)]
     pub(crate) fn orphan(&mut self, key: Key) {
         each!(self, driver => driver.orphan(key), ());
     }

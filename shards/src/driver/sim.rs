@@ -142,6 +142,7 @@ impl SimDriver {
         }
     }
 
+    #[cfg(test)]
     pub(crate) fn orphan(&mut self, key: Key) {
         self.completions.disown(key);
         self.cancel(key);

@@ -180,6 +180,7 @@ impl UringDriver {
     }
 
     /// See [`super::Driver::orphan`].
+    #[cfg(test)]
     pub(crate) fn orphan(&mut self, key: Key) {
         if let Some(slot) = self.slots.get_mut(key) {
             slot.owner = Owner::Nobody;

@@ -37,6 +37,7 @@ impl WakeFd {
     }
 
     /// Takes what was written, and never blocks. For the owning shard only: two readers could block each other.
+    #[cfg(test)]
     pub(crate) fn drain(&self) {
         let mut poll = [rustix::event::PollFd::new(&self.fd, rustix::event::PollFlags::IN)];
         if rustix::event::poll(&mut poll, Some(&rustix::event::Timespec::default())) == Ok(1) {

@@ -77,6 +77,7 @@ impl<T> Wheel<T> {
     }
 
     /// Whether no timer waits.
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
