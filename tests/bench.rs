@@ -109,6 +109,7 @@ fn a_stopped_server_shows_in_the_percentiles() {
     assert!((seconds("max") - 1.6).abs() < 0.2, "max {}", seconds("max"));
     // 40 % of the requests waited, from 1.6 s down to nothing: the upper tenth waited more than 1.2 s.
     assert!((seconds("p90") - 1.2).abs() < 0.2, "p90 {}", seconds("p90"));
+    assert!((seconds("p75") - 0.6).abs() < 0.2, "p75 {}", seconds("p75"));
     assert!(seconds("p50") < 0.1, "p50 {}", seconds("p50"));
 }
 

@@ -82,13 +82,13 @@ pub struct LoadArgs {
     #[arg(short, long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub connections: u32,
     /// Requests in flight on one connection
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_024))]
     pub pipeline: u32,
     /// Generator threads, one core each [default: half of the cores]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
     pub shards: Option<u32>,
     /// How to speak to the kernel
-    #[arg(long, value_enum, default_value_t = Driver::Auto)]
+    #[arg(long, hide_short_help = true, value_enum, default_value_t = Driver::Auto)]
     pub driver: Driver,
     /// Measured time
     #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = units::parse_duration)]
@@ -97,13 +97,13 @@ pub struct LoadArgs {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::parse_duration)]
     pub warm_up: Duration,
     /// Steps of rate, all of them: FROM:TO:STEPS
-    #[arg(long, value_name = "RAMP", value_parser = Ramp::parse, conflicts_with_all = ["closed", "rate"])]
+    #[arg(long, hide_short_help = true, value_name = "RAMP", value_parser = Ramp::parse, conflicts_with_all = ["closed", "rate"])]
     pub ramp: Option<Ramp>,
     /// Search the highest rate that keeps a latency goal, such as p99<5ms; starts at --rate
     #[arg(long, value_name = "GOAL", value_parser = Goal::parse, conflicts_with_all = ["closed", "ramp"])]
     pub sweep: Option<Goal>,
     /// Measured time of each step of a ramp or sweep
-    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = units::parse_duration)]
+    #[arg(long, hide_short_help = true, value_name = "TIME", default_value = "3s", value_parser = units::parse_duration)]
     pub step_time: Duration,
 }
 
@@ -132,31 +132,31 @@ pub struct RequestArgs {
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["body_file", "body_size"])]
     pub body: Option<String>,
     /// A body from a file
-    #[arg(long, value_name = "FILE", conflicts_with = "body_size")]
+    #[arg(long, hide_short_help = true, value_name = "FILE", conflicts_with = "body_size")]
     pub body_file: Option<PathBuf>,
     /// A body of random bytes
-    #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
+    #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = units::parse_size)]
     pub body_size: Option<u64>,
     /// Ask for the URLs or paths of this file in turn, one a line
-    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    #[arg(long, hide_short_help = true, value_name = "FILE", conflicts_with = "replay")]
     pub urls: Option<PathBuf>,
     /// Ask for what an access log (common or combined) asks for, in its order
-    #[arg(long, value_name = "LOG")]
+    #[arg(long, hide_short_help = true, value_name = "LOG")]
     pub replay: Option<PathBuf>,
     /// A new connection for each request
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub no_keepalive: bool,
     /// Give up on an answer after
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::parse_duration)]
+    #[arg(long, hide_short_help = true, value_name = "TIME", default_value = "10s", value_parser = units::parse_duration)]
     pub timeout: Duration,
     /// The only status that is right [default: below 400]
-    #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(100..=999))]
+    #[arg(long, hide_short_help = true, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(100..=999))]
     pub expect_status: Option<u16>,
     /// The only length of a body that is right
-    #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
+    #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = units::parse_size)]
     pub expect_length: Option<u64>,
     /// Every body must be the same as the first one from its URL
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub same_body: bool,
 }
 
@@ -168,7 +168,7 @@ pub struct OutputArgs {
     #[arg(long, value_name = "FILE.hlog")]
     pub save: Option<PathBuf>,
     /// Percentile spectrum for the HdrHistogram plotter
-    #[arg(long, value_name = "FILE.hgrm")]
+    #[arg(long, hide_short_help = true, value_name = "FILE.hgrm")]
     pub hgrm: Option<PathBuf>,
     /// The figures for programs; - for standard output
     #[arg(long, value_name = "FILE")]
@@ -177,13 +177,13 @@ pub struct OutputArgs {
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// The pictures alone
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Exit with 1 if p99>5ms, mean>1ms, errors>0.1% or rate<19k; may be repeated
     #[arg(long, value_name = "RULE", value_parser = Threshold::parse)]
     pub fail_if: Vec<Threshold>,
     /// A name for the result in comparisons
-    #[arg(long, default_value = "", hide_default_value = true)]
+    #[arg(long, hide_short_help = true, default_value = "", hide_default_value = true)]
     pub label: String,
     /// No live line and no screen
     #[arg(short, long)]

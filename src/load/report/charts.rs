@@ -177,7 +177,7 @@ pub fn sweep(result: &RunResult) -> Chart {
     let mut chart = Chart::new(
         "Latency against offered load",
         330.0,
-        "filled: the load was carried and the goal kept; red: not",
+        "red: the goal was broken, or the load was not carried",
     );
     let points = &result.sweep;
     let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
@@ -268,7 +268,7 @@ fn latency_label(seconds: f64) -> String {
 
 /// 1 in 1 is p0, 1 in 10 is p90, 1 in 1,000 is p99.9.
 fn percentile_label(one_in: f64) -> String {
-    let decimals = (one_in.log10().round() as usize).saturating_sub(2);
+    let decimals = (one_in.log10().ceil() as usize).saturating_sub(2);
     format!("{:.decimals$} %", 100.0 * (1.0 - 1.0 / one_in))
 }
 
@@ -283,6 +283,7 @@ mod tests {
             [1.0, 10.0, 100.0, 1e3, 1e5].map(percentile_label),
             ["0 %", "90 %", "99 %", "99.9 %", "99.999 %"]
         );
+        assert_eq!([20.0, 50.0, 200.0].map(percentile_label), ["95 %", "98 %", "99.5 %"]);
         assert_eq!(latency_label(0.001), "1 ms");
         assert_eq!(latency_label(0.0), "0");
         assert_eq!(seconds_label(0.30000000000000004), "0.3 s");

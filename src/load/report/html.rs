@@ -88,7 +88,7 @@ fn load_line(result: &RunResult) -> String {
 fn machine_line(result: &RunResult) -> String {
     let meta = &result.meta;
     let mut line = format!(
-        "shardlet {} on {}, driver {}, {} generator shards",
+        "shardlet {} on {}, driver {}, generator shards: {}",
         meta.version, meta.host, meta.driver, meta.shards
     );
     if let Some(health) = &result.health {

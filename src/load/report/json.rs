@@ -10,7 +10,7 @@ use crate::{
         health::Health,
         intervals::Interval,
         record::{CLASS_NAMES, ErrorKind, Measure},
-        result::{RunMeta, RunResult, SHOWN_QUANTILES},
+        result::{RunMeta, RunResult},
         sweep::SweepPoint,
         threshold::Judged,
         units,
@@ -20,6 +20,9 @@ use crate::{
 
 /// Value of the document's `schema` field; its number rises when a field changes its meaning or goes away.
 pub const SCHEMA: &str = "shardlet-bench-result/1";
+
+/// The percentiles of every latency.
+const QUANTILES: [f64; 7] = [0.5, 0.75, 0.9, 0.99, 0.999, 0.9999, 1.0];
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -135,10 +138,7 @@ fn row(interval: &Interval) -> Row {
 }
 
 fn percentiles(of: impl Fn(f64) -> Duration) -> BTreeMap<String, u64> {
-    SHOWN_QUANTILES
-        .iter()
-        .map(|quantile| (units::quantile_name(*quantile), nanoseconds(of(*quantile))))
-        .collect()
+    QUANTILES.iter().map(|quantile| (units::quantile_name(*quantile), nanoseconds(of(*quantile)))).collect()
 }
 
 fn nanoseconds(duration: Duration) -> u64 {

@@ -70,7 +70,7 @@ impl Scale {
 
     fn ticks_by_factor(&self) -> Vec<f64> {
         let decades = (self.high / self.low).log10();
-        let steps: &[f64] = if decades <= 2.2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        let steps: &[f64] = if decades <= 2.7 { &[1.0, 2.0, 5.0] } else { &[1.0] };
         let skip = (decades / 8.0).ceil().max(1.0) as i32;
         let (first, last) = (self.low.log10().floor() as i32, self.high.log10().ceil() as i32);
         ((first..=last).step_by(skip as usize))
