@@ -39,7 +39,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Bench { args } => Ok(ExitCode::from(shardlet::load::command::main(args))),
         Command::Doctor => Ok(examine()),
-        Command::Demo(args) => run::run("demo", &args, handlers::demo::router),
+        Command::Demo(args) => run::run("demo", &args, handlers::demo::router()),
         Command::Serve(args) => serve::serve(&args),
         Command::Respond(args) => respond(args),
     }

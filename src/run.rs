@@ -69,8 +69,12 @@ fn builder(args: &cli::ServerArgs, prepared: &Prepared) -> server::Builder {
             DriverChoice::Uring => shards::DriverChoice::Uring,
             DriverChoice::Epoll => shards::DriverChoice::Epoll,
         });
-    match args.shards {
+    let builder = match args.shards {
         Some(count) => builder.shards(count.get()),
+        None => builder,
+    };
+    match args.workers {
+        Some(count) => builder.worker_threads(count.get()),
         None => builder,
     }
 }
@@ -111,6 +115,11 @@ fn start_failure(args: &cli::ServerArgs, error: &StartError) -> Failure {
         StartError::Runtime(other) => {
             Failure::new(Exit::Environment, other.to_string(), "see shardlet doctor")
         }
+        StartError::Workers(_) => Failure::new(
+            Exit::Environment,
+            error.to_string(),
+            "ask for fewer with --workers, or raise ulimit -u",
+        ),
         StartError::Routes(problem) => Failure::new(Exit::RunTime, problem.to_string(), "mend the routes"),
     }
 }

@@ -8,6 +8,7 @@ use crate::{
     routing::{RouteError, Router},
     shutdown::{Phases, ShutdownPlan},
     stats::ShardSnapshot,
+    workers::{Drained, PoolOptions, PoolSnapshot, WorkerPool},
 };
 use shards::{
     DriverChoice, ProbeReport, Shard, ShardEnd, ShardHandle, Shards,
@@ -30,7 +31,7 @@ pub struct Builder {
     accept: AcceptMode,
     server_name: String,
     shard_field: Option<&'static str>,
-    workers: Option<Arc<dyn Workers>>,
+    workers: PoolChoice,
     connections_max: usize,
 }
 
@@ -43,6 +44,14 @@ impl fmt::Debug for Builder {
     }
 }
 
+/// Whose worker pool it is.
+#[derive(Clone)]
+enum PoolChoice {
+    /// The server's own, with so many threads.
+    Own(Option<usize>),
+    Given(Arc<dyn Workers>),
+}
+
 /// Why a server did not start.
 #[derive(Debug)]
 pub enum StartError {
@@ -50,6 +59,8 @@ pub enum StartError {
     Routes(RouteError),
     /// The runtime or the kernel refused.
     Runtime(shards::Error),
+    /// The worker threads could not be had.
+    Workers(std::io::Error),
 }
 
 impl fmt::Display for StartError {
@@ -57,6 +68,7 @@ impl fmt::Display for StartError {
         match self {
             StartError::Routes(error) => error.fmt(f),
             StartError::Runtime(error) => error.fmt(f),
+            StartError::Workers(error) => write!(f, "start the worker threads: {error}"),
         }
     }
 }
@@ -74,6 +86,7 @@ impl From<shards::Error> for StartError {
 pub struct Server {
     shards: Shards<()>,
     addresses: Vec<SocketAddress>,
+    pool: Option<WorkerPool>,
 }
 
 /// The service of a shard, where code that runs on the shard finds it.
@@ -83,6 +96,7 @@ struct Place(RefCell<Option<Rc<Running>>>);
 struct Running {
     service: Rc<Service>,
     plan: RefCell<Option<ShutdownPlan>>,
+    pool: Option<WorkerPool>,
 }
 
 impl Server {
@@ -96,7 +110,7 @@ impl Server {
             accept: AcceptMode::ReusePort,
             server_name: "shardlet".into(),
             shard_field: None,
-            workers: None,
+            workers: PoolChoice::Own(None),
             connections_max: usize::MAX,
         }
     }
@@ -124,7 +138,7 @@ impl Server {
     /// Ends the server by a plan and waits for the end. Gives how each shard ended.
     pub fn shutdown(self, plan: ShutdownPlan) -> Vec<ShardEnd<()>> {
         self.begin_shutdown(plan);
-        self.shards.join()
+        self.join()
     }
 
     /// Begins the end, from any thread. A second plan that ends sooner replaces the first.
@@ -134,7 +148,24 @@ impl Server {
 
     /// Waits until the server has ended.
     pub fn join(self) -> Vec<ShardEnd<()>> {
-        self.shards.join()
+        let ends = self.shards.join();
+        // Workers outlive exchanges: the pool is drained last (L-26).
+        if let Some(pool) = self.pool {
+            let drained = pool.close(POOL_CLOSE);
+            if drained != Drained::default() {
+                tracing::warn!(
+                    not_ended = drained.not_ended,
+                    dropped = drained.dropped,
+                    "worker pool cut short"
+                );
+            }
+        }
+        ends
+    }
+
+    /// The figures of the server's own worker pool.
+    pub fn workers(&self) -> Option<PoolSnapshot> {
+        self.pool.as_ref().map(WorkerPool::snapshot)
     }
 }
 
@@ -154,7 +185,8 @@ pub fn begin_shutdown(handles: &[ShardHandle], plan: ShutdownPlan) {
 /// What the service of the current shard has counted, if one runs there.
 pub fn snapshot(shard: &Shard) -> Option<ShardSnapshot> {
     let running = running_on(shard)?;
-    Some(ShardSnapshot::take(shard, &running.service))
+    let workers = running.pool.as_ref().map(WorkerPool::snapshot);
+    Some(ShardSnapshot::take(shard, &running.service, workers))
 }
 
 /// What all shards of the current shard's server have counted, in order. Shards that are ending are left out.
@@ -223,10 +255,17 @@ impl Builder {
         self
     }
 
-    /// The pool behind `start` and `blocking`.
+    /// How many threads the server's own pool has, for `start` and `blocking`. Default: one per shard, two or more.
+    #[must_use]
+    pub fn worker_threads(mut self, count: usize) -> Self {
+        self.workers = PoolChoice::Own(Some(count));
+        self
+    }
+
+    /// A pool of the application's own behind `start` and `blocking`. Whoever made it closes it, behind the server.
     #[must_use]
     pub fn workers(mut self, workers: Arc<dyn Workers>) -> Self {
-        self.workers = Some(workers);
+        self.workers = PoolChoice::Given(workers);
         self
     }
 
@@ -254,17 +293,20 @@ impl Builder {
         let bind = |address: &SocketAddress| Binding::bind(address, count, self.accept, BACKLOG);
         let bindings = self.listen.iter().map(bind).collect::<shards::Result<Vec<_>>>()?;
         let addresses = bindings.iter().map(|binding| binding.address().clone()).collect();
+        let (pool, workers) = self.pool(count)?;
+        let shared_pool = pool.clone();
         let (checked, check) = mpsc::channel();
         let shards = shards.start(move |shard| {
             let router = routes(&shard).finish();
             let (options, bindings, checked) = (self.clone(), bindings.clone(), checked.clone());
+            let (pool, workers) = (shared_pool.clone(), workers.clone());
             async move {
                 let (router, problem) = match router {
                     Ok(router) => (Some(router), None),
                     Err(problem) => (None, Some(problem)),
                 };
-                let service =
-                    router.map(|router| Service::new(&shard, options.service_options(&shard, router)));
+                let service = router
+                    .map(|router| Service::new(&shard, options.service_options(&shard, router, workers)));
                 let listeners = service.as_ref().map(|service| {
                     bindings
                         .iter()
@@ -274,12 +316,12 @@ impl Builder {
                 // The starter waits for one answer per shard.
                 let _ = checked.send(problem);
                 if let (Some(service), Some(Ok(listeners))) = (service, listeners) {
-                    live(&shard, service, listeners).await;
+                    live(&shard, service, listeners, pool).await;
                 }
             }
         })?;
         let problem = check.iter().take(count).flatten().next();
-        let server = Server { shards, addresses };
+        let server = Server { shards, addresses, pool };
         match problem {
             None => Ok(server),
             Some(problem) => {
@@ -289,22 +331,38 @@ impl Builder {
         }
     }
 
-    fn service_options(&self, shard: &Shard, router: Router) -> ServiceOptions {
+    /// The pool that the server owns, if it does, and the pool that exchanges use.
+    fn pool(&self, shards: usize) -> Result<(Option<WorkerPool>, Arc<dyn Workers>), StartError> {
+        let threads = match &self.workers {
+            PoolChoice::Given(workers) => return Ok((None, workers.clone())),
+            PoolChoice::Own(threads) => threads.unwrap_or(shards.max(2)),
+        };
+        let options = PoolOptions { threads, queue_max: threads * JOBS_PER_THREAD, ..PoolOptions::default() };
+        let pool = WorkerPool::new(&options).map_err(StartError::Workers)?;
+        Ok((Some(pool.clone()), Arc::new(pool)))
+    }
+
+    fn service_options(&self, shard: &Shard, router: Router, workers: Arc<dyn Workers>) -> ServiceOptions {
         let field = self.shard_field.map(|name| (name, shard.id().to_string()));
         ServiceOptions {
             limits: self.limits,
             router,
             server_name: self.server_name.clone(),
             common_fields: field.into_iter().collect(),
-            workers: self.workers.clone(),
+            workers: Some(workers),
             connections_max: self.connections_max,
         }
     }
 }
 
 /// The life of a shard's service: serve until told to stop, then end in phases (L-26).
-async fn live(shard: &Shard, service: Rc<Service>, listeners: Vec<shards::net::Listener>) {
-    let running = Rc::new(Running { service: service.clone(), plan: RefCell::default() });
+async fn live(
+    shard: &Shard,
+    service: Rc<Service>,
+    listeners: Vec<shards::net::Listener>,
+    pool: Option<WorkerPool>,
+) {
+    let running = Rc::new(Running { service: service.clone(), plan: RefCell::default(), pool });
     let place = shard.local(Place::default);
     place.0.replace(Some(running.clone()));
     shard.stopped().await;
@@ -312,6 +370,12 @@ async fn live(shard: &Shard, service: Rc<Service>, listeners: Vec<shards::net::L
     phases.run(listeners).await;
     place.0.replace(None);
 }
+
+/// Jobs that may wait for each worker thread: a second's worth of jobs of some ten milliseconds.
+const JOBS_PER_THREAD: usize = 64;
+
+/// How long the end waits for jobs that still run or wait.
+const POOL_CLOSE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Length of the accept queue; the kernel cuts it to net.core.somaxconn.
 const BACKLOG: i32 = 4096;

@@ -5,9 +5,11 @@ use crate::{
     connection::{ConnectionSnapshot, Service},
     error::EndReason,
     exchange::LifeCycleCounters,
+    workers::PoolSnapshot,
 };
 use serde_json::{Map, Value, json};
 use shards::{Shard, ShardStats};
+use std::collections::BTreeMap;
 
 /// What one shard had counted at one moment.
 #[derive(Debug, Clone)]
@@ -22,11 +24,15 @@ pub struct ShardSnapshot {
     pub pending_write_bytes: u64,
     /// The runtime below.
     pub runtime: ShardStats,
+    /// Exchanges that wait, by the pattern of their route.
+    pub parked: Vec<(String, u64)>,
+    /// The server's worker pool, the same for all its shards.
+    pub workers: Option<PoolSnapshot>,
     connections: ConnectionSnapshot,
 }
 
 impl ShardSnapshot {
-    pub(crate) fn take(shard: &Shard, service: &Service) -> Self {
+    pub(crate) fn take(shard: &Shard, service: &Service, workers: Option<PoolSnapshot>) -> Self {
         let (mut async_ages_ms, mut pending_write_bytes) = (Vec::new(), 0);
         service.exchanges.scan(|live| {
             pending_write_bytes += live.pending_write_bytes;
@@ -40,6 +46,8 @@ impl ShardSnapshot {
             async_ages_ms,
             pending_write_bytes,
             runtime: shard.stats(),
+            parked: service.parked_by_route(),
+            workers,
             connections: service.counters.snapshot(),
         }
     }
@@ -72,8 +80,41 @@ pub fn to_json(snapshots: &[ShardSnapshot]) -> Value {
         connections += snapshot.connections();
     }
     let mut all = figures(&sum, &mut ages, pending, connections);
+    if let Some(workers) = snapshots.iter().find_map(|snapshot| snapshot.workers.as_ref()) {
+        all.insert("workers".into(), workers_json(workers));
+    }
+    all.insert("parked".into(), parked_json(snapshots));
     all.insert("shards".into(), snapshots.iter().map(shard_json).collect());
     Value::Object(all)
+}
+
+/// Waiting exchanges of some shards by route.
+fn parked_json(snapshots: &[ShardSnapshot]) -> Value {
+    let mut parked: BTreeMap<&str, u64> = BTreeMap::new();
+    for (route, count) in snapshots.iter().flat_map(|snapshot| &snapshot.parked) {
+        *parked.entry(route).or_default() += count;
+    }
+    json!(parked)
+}
+
+fn workers_json(pool: &PoolSnapshot) -> Value {
+    json!({
+        "threads": pool.threads,
+        "active": pool.active,
+        "queued": pool.queued,
+        "queue_max": pool.queue_max,
+        "high_water": pool.high_water,
+        "completed": pool.completed,
+        "rejected_full": pool.rejected_full,
+        "rejected_closed": pool.rejected_closed,
+        "dropped": pool.dropped,
+        "panics": pool.panics,
+        "hand_over_us": {
+            "p50": pool.hand_over.value_at_quantile(0.50) / 1000,
+            "p99": pool.hand_over.value_at_quantile(0.99) / 1000,
+            "max": pool.hand_over.max() / 1000,
+        },
+    })
 }
 
 fn shard_json(snapshot: &ShardSnapshot) -> Value {
@@ -85,6 +126,7 @@ fn shard_json(snapshot: &ShardSnapshot) -> Value {
         list.iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect()
     };
     figures.insert("shard".into(), json!(snapshot.shard));
+    figures.insert("parked".into(), parked_json(std::slice::from_ref(snapshot)));
     figures.insert("accepted".into(), json!(connections.accepted));
     figures.insert("connections_refused".into(), json!(connections.refused));
     figures.insert("accept_pauses".into(), json!(connections.accept_pauses));

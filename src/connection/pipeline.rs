@@ -113,6 +113,10 @@ impl Pipeline {
         }
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = &InFlight> {
+        self.queue.iter()
+    }
+
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut InFlight> {
         self.queue.iter_mut()
     }

@@ -234,6 +234,23 @@ impl Service {
         self.connections.borrow().len()
     }
 
+    /// Exchanges that wait, by route. The connection in hand is not counted.
+    pub(crate) fn parked_by_route(&self) -> Vec<(String, u64)> {
+        let mut parked: Vec<(String, u64)> = Vec::new();
+        let connections = self.connections.borrow();
+        for (_, place) in connections.iter() {
+            let entries = place.connection.iter().flat_map(|connection| connection.pipeline.iter());
+            for entry in entries.filter(|entry| self.exchanges.is_parked(entry.exchange)) {
+                let pattern = entry.route.as_ref().map_or("", |route| route.pattern());
+                match parked.iter_mut().find(|(known, _)| known == pattern) {
+                    Some((_, count)) => *count += 1,
+                    None => parked.push((pattern.to_owned(), 1)),
+                }
+            }
+        }
+        parked
+    }
+
     /// Nothing new is begun: idle connections close, busy ones end with their answers.
     pub(crate) fn drain(&self) {
         self.draining.set(true);

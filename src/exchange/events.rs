@@ -72,6 +72,11 @@ impl Exchanges {
         })
     }
 
+    /// Whether the exchange is parked: no callback of it runs and it waits.
+    pub(crate) fn is_parked(&self, key: Key) -> bool {
+        self.core(key).is_some_and(|core| core.state().is_parked())
+    }
+
     /// How many body bytes may be pushed now.
     pub(crate) fn input_room(&self, key: Key) -> usize {
         self.core(key).map_or(0, |core| core.input.borrow().room())

@@ -1,4 +1,4 @@
-//! Routes that live longer than their handler's call: delay, race, events, upload.
+//! Routes that live longer than their handler's call: delay, race, events, upload, throttled.
 
 use super::{WAIT_MS_MAX, business, number, value};
 use crate::{
@@ -108,6 +108,15 @@ pub(super) fn upload(x: &mut Exchange) -> Result<()> {
     let content = x.take_body();
     x.response().set_content_type("text/plain; charset=utf-8")?;
     x.write(format!("received {} bytes\n", content.len()))
+}
+
+/// Work of a tenth of a second, of which a shard does only so much at a time.
+pub(super) fn throttled() -> impl Handler {
+    asynchronous(async |x: &mut Exchange| -> Result<()> {
+        x.sleep(Duration::from_millis(100)).await;
+        x.response().set_content_type("text/plain; charset=utf-8")?;
+        x.write("worked for 100 ms\n")
+    })
 }
 
 /// Largest content of `/upload`.

@@ -2,14 +2,26 @@
 //! are a contract: scripts rely on them.
 
 mod business;
+mod chat;
 mod life;
 mod plain;
 
-use crate::routing::{Router, get, post};
+use crate::{
+    exchange::{Exchange, Topic},
+    routing::{Router, Throttle, get, post},
+};
 use shards::Shard;
+use std::time::Duration;
 
-/// The demo's routes for one shard.
-pub fn router(_shard: &Shard) -> Router {
+/// The demo's routes: what makes them on each shard. All shards talk in one chat.
+pub fn router() -> impl Fn(&Shard) -> Router + Send + Sync + 'static {
+    let chat = chat::chat();
+    move |_| routes(&chat)
+}
+
+fn routes(chat: &Topic<String>) -> Router {
+    let (polled, sent) = (chat.clone(), chat.clone());
+    let throttle = Throttle::new(THROTTLED_AT_WORK).queue(THROTTLED_WAITING).max_wait(Duration::from_secs(2));
     Router::new()
         .route("/", get(plain::page))
         .route("/plaintext", get(plain::plaintext))
@@ -23,6 +35,12 @@ pub fn router(_shard: &Shard) -> Router {
         .route("/events", get(life::events()))
         .route("/upload", post(life::upload))
         .coordinate("/upload", life::Upload::default)
+        .route("/chat/poll", get(move |x: &mut Exchange| chat::poll(&polled, x)))
+        .route_with("/chat/send", post(move |x: &mut Exchange| chat::send(&sent, x)), |route| {
+            route.buffer_body(chat::MESSAGE_BYTES_MAX);
+        })
+        .route("/throttled", get(life::throttled()))
+        .coordinate("/throttled", throttle.coordinator())
 }
 
 /// A number from the query, `name=N`, cut to a bound; the default where it is missing or no number.
@@ -37,6 +55,10 @@ fn value<'q>(query: Option<&'q str>, name: &str) -> Option<&'q str> {
         .find_map(|pair| pair.split_once('=').filter(|(known, _)| *known == name))
         .map(|(_, value)| value)
 }
+
+/// Requests of `/throttled` that a shard works on at a time, and those that may wait for it.
+const THROTTLED_AT_WORK: usize = 2;
+const THROTTLED_WAITING: usize = 8;
 
 /// Longest wait that a query may ask for, in milliseconds.
 const WAIT_MS_MAX: u64 = 600_000;
