@@ -63,7 +63,7 @@ impl Service {
             match next {
                 Next::Run(callback) => head = self.run(connection, exchange, callback, head),
                 Next::ErrorDispatch(status) => {
-                    head = self.run_error_dispatch(connection, exchange, status, head)
+                    head = self.run_error_dispatch(connection, exchange, status, head);
                 }
                 Next::SendContinue => mark(connection, exchange, |entry| entry.owes_continue = true),
                 Next::Flush => mark(connection, exchange, |entry| entry.flush = true),

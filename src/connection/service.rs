@@ -241,7 +241,7 @@ impl Service {
         for (_, place) in connections.iter() {
             let entries = place.connection.iter().flat_map(|connection| connection.pipeline.iter());
             for entry in entries.filter(|entry| self.exchanges.is_parked(entry.exchange)) {
-                let pattern = entry.route.as_ref().map_or("", |route| route.pattern());
+                let pattern = entry.target.route().map_or("", |route| route.pattern());
                 match parked.iter_mut().find(|(known, _)| known == pattern) {
                     Some((_, count)) => *count += 1,
                     None => parked.push((pattern.to_owned(), 1)),

@@ -2,7 +2,7 @@
 
 use super::{WAIT_MS_MAX, number};
 use crate::{
-    error::{Error, Result},
+    error::Result,
     exchange::{Exchange, asynchronous},
     routing::Handler,
     server, stats,
@@ -86,5 +86,5 @@ pub(super) fn block(x: &mut Exchange) -> Result<()> {
     thread::sleep(Duration::from_millis(ms));
     let text = format!("blocked this shard for {ms} ms\n");
     x.response().set_content_type("text/plain; charset=utf-8")?;
-    x.write(text).map_err(Error::from)
+    x.write(text)
 }
