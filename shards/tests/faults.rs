@@ -424,7 +424,10 @@ fn spread(setup: common::Setup, mode: AcceptMode, count: usize) -> (Binding, sha
             drop(listener);
         }
     });
-    (binding, shards.expect("started"))
+    let shards = shards.expect("started");
+    // A shard counts from when it listens.
+    shards.handles().iter().for_each(|handle| handle.submit_to(|_| ()).wait().expect("it listens"));
+    (binding, shards)
 }
 
 fn wait_for_counts(handles: &[ShardHandle], all: usize) -> Vec<usize> {
