@@ -175,7 +175,8 @@ pub fn begin_shutdown(handles: &[ShardHandle], plan: ShutdownPlan) {
         // A shard that takes no more messages is ending already.
         let _ = handle.send_reply(plan, |shard, plan| {
             if let Some(running) = running_on(shard) {
-                running.plan.replace(Some(plan));
+                let before = running.plan.take();
+                running.plan.replace(Some(before.map_or(plan, |before| before.sooner(plan))));
             }
             shard.handle().stop();
         });

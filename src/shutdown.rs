@@ -36,6 +36,13 @@ impl ShutdownPlan {
     }
 }
 
+impl ShutdownPlan {
+    /// The shorter of each phase.
+    pub(crate) fn sooner(self, other: ShutdownPlan) -> ShutdownPlan {
+        ShutdownPlan { grace: self.grace.min(other.grace), write: self.write.min(other.write) }
+    }
+}
+
 /// The phases on one shard. The plan may be replaced while they run.
 pub(crate) struct Phases<'a> {
     shard: &'a Shard,

@@ -13,9 +13,11 @@ use std::io;
 
 impl AcceptEvents for Service {
     fn on_accepted(&self, _shard: &Shard, socket: Socket) {
-        if self.connection_count() >= self.connections_max {
+        let full = self.connection_count() >= self.connections_max;
+        if full || self.draining.get() {
+            let reason = if full { "connections_max" } else { "draining" };
             self.counters.refused();
-            tracing::debug!(shard = %self.shard.id(), reason = "connections_max", "connection refused");
+            tracing::debug!(shard = %self.shard.id(), reason, "connection refused");
             // Dropped: the client sees the end at once and may try elsewhere.
             return;
         }
@@ -35,6 +37,7 @@ impl AcceptEvents for Service {
                 body_received: 0,
                 paused: false,
                 peer_finished: false,
+                finish_due: false,
                 closing: Closing::No,
             });
             ConnectionPlace { socket: name, connection: Some(connection) }

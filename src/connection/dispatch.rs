@@ -65,7 +65,12 @@ impl Service {
                 Next::ErrorDispatch(status) => {
                     head = self.run_error_dispatch(connection, exchange, status, head);
                 }
-                Next::SendContinue => mark(connection, exchange, |entry| entry.owes_continue = true),
+                Next::SendContinue => {
+                    let sequence = connection.pipeline.find(exchange).map(|entry| entry.sequence);
+                    if sequence.is_some_and(|sequence| connection.cycle.take_continue(sequence)) {
+                        mark(connection, exchange, |entry| entry.owes_continue = true);
+                    }
+                }
                 Next::Flush => mark(connection, exchange, |entry| entry.flush = true),
                 Next::FinishResponse => {
                     mark(connection, exchange, |entry| entry.finished = true);
@@ -231,6 +236,21 @@ impl Service {
             }
             self.drive(connection, exchange);
         }
+    }
+
+    /// Gives up the requests behind an answer that announced the connection's end: they are never answered
+    /// (RFC 9112 §9.6), and what their ends would do to the connection is not done, for the answer is still to leave.
+    pub(super) fn drop_behind(&self, connection: &mut Connection, sequence: u32) {
+        connection.output.forget_refusal();
+        let closing = connection.closing;
+        for entry in connection.pipeline.cut_behind(sequence) {
+            if let Some(timer) = entry.timer {
+                self.shard.cancel_timer(timer);
+            }
+            self.exchanges.output_failed(entry.exchange, EndReason::Aborted);
+            self.drive(connection, entry.exchange);
+        }
+        connection.closing = closing;
     }
 
     /// Does what the connection's cycle asks for.

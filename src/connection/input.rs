@@ -143,6 +143,10 @@ impl Service {
         }
         let sequence = connection.cycle.taken();
         let actions = connection.cycle.request_taken(framing);
+        if head.upgrade().is_some() {
+            // Until it is answered nobody knows in which protocol the next byte is (RFC 9110 §7.8).
+            let _ = connection.cycle.hold_next(true);
+        }
         let exchange = self.exchanges.begin(Begin {
             owner: connection.key.to_u64(),
             coordinated: route.is_some_and(|route| route.make_coordinator.is_some()),
@@ -292,6 +296,22 @@ impl Service {
 
     fn peer_finished(&self, connection: &mut Connection) {
         connection.peer_finished = true;
+        connection.finish_due = true;
+        self.abort_on_finish(connection);
+        self.finish_if_due(connection);
+    }
+
+    /// Tells the cycle that the peer has finished, once all that came before it has been used: requests beyond the
+    /// bound are complete, and are answered (RFC 9112 §9.6).
+    pub(super) fn finish_if_due(&self, connection: &mut Connection) {
+        let waits = match connection.cycle.phase() {
+            Phase::Idle | Phase::Body | Phase::LastBody => !connection.held.is_empty(),
+            _ => false,
+        };
+        if !connection.finish_due || waits || connection.closing != Closing::No {
+            return;
+        }
+        connection.finish_due = false;
         if connection.cycle.phase() == Phase::Head {
             self.refuse(connection, Reject::Truncated);
         }
@@ -302,13 +322,18 @@ impl Service {
             self.exchanges.input_failed(exchange, EndReason::ClientClosed);
             self.drive(connection, exchange);
         }
+        self.abort_on_finish(connection);
+        self.perform(connection, actions);
+        self.encode(connection);
+    }
+
+    fn abort_on_finish(&self, connection: &mut Connection) {
         for exchange in connection.pipeline.live() {
             if self.aborts_on_finish(connection, exchange) {
                 self.exchanges.peer_finished(exchange);
                 self.drive(connection, exchange);
             }
         }
-        self.perform(connection, actions);
     }
 
     fn aborts_on_finish(&self, connection: &mut Connection, exchange: Key) -> bool {

@@ -18,6 +18,8 @@ mod input;
 mod output;
 mod pipeline;
 mod service;
+#[cfg(test)]
+mod tests;
 mod timeouts;
 
 pub(crate) use counters::ConnectionSnapshot;
@@ -47,6 +49,8 @@ pub(crate) struct Connection {
     body_received: u64,
     /// The peer has shut its side.
     peer_finished: bool,
+    /// The cycle has not been told so yet: bytes that came before wait to be used.
+    finish_due: bool,
     /// Receiving is stopped: somebody has to take something first.
     paused: bool,
     /// The socket is to be closed when the event in hand is over.

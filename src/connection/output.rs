@@ -46,6 +46,10 @@ impl Output {
         self.refusal = Some((reject, to_head));
     }
 
+    pub(super) fn forget_refusal(&mut self) {
+        self.refusal = None;
+    }
+
     /// Encodes bytes behind everything that waits.
     fn append(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
         if self.rest.is_empty() {
@@ -95,6 +99,7 @@ impl Service {
                 break;
             }
         }
+        self.finish_if_due(connection);
         self.send(connection);
         if connection.output.is_empty() && !connection.output.sending && connection.pipeline.is_empty() {
             let actions = connection.cycle.output_flushed();
@@ -154,7 +159,7 @@ impl Service {
             output.head = buffer;
         }
         if entry.frame.is_none() {
-            entry.reply.persistent = cycle.may_persist(entry.sequence, newest_unread) && !self.draining.get();
+            entry.reply.persistent = cycle.may_persist(entry.sequence, newest_unread);
             self.encode_head(entry, output);
         }
         let bound = self.limits.output_high_water_bytes;
@@ -175,9 +180,16 @@ impl Service {
             }
         }
         entry.encoded = true;
-        let persistent = entry.reply.persistent;
+        let (sequence, persistent) = (entry.sequence, entry.reply.persistent);
         let actions = cycle.answer_ended(persistent);
+        if sequence + 1 == cycle.taken() {
+            // Bytes behind an Upgrade are requests after all.
+            let _ = cycle.hold_next(false);
+        }
         self.perform(connection, actions);
+        if !persistent {
+            self.drop_behind(connection, sequence);
+        }
         true
     }
 

@@ -121,6 +121,12 @@ impl Pipeline {
         self.queue.iter_mut()
     }
 
+    /// Takes out the requests behind this one.
+    pub(super) fn cut_behind(&mut self, sequence: u32) -> VecDeque<InFlight> {
+        let kept = self.queue.iter().take_while(|entry| entry.sequence <= sequence).count();
+        self.queue.split_off(kept)
+    }
+
     /// The exchanges that are not over.
     pub(super) fn live(&self) -> Vec<Key> {
         self.queue.iter().filter(|entry| !entry.released).map(|entry| entry.exchange).collect()

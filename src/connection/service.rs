@@ -51,6 +51,8 @@ pub(crate) struct Service {
     pub(crate) counters: ConnectionCounters,
     pub(super) connections_max: usize,
     pub(super) draining: Cell<bool>,
+    /// Ready exchanges are being driven further up the stack.
+    driving: Cell<bool>,
 }
 
 /// A connection in the table.
@@ -131,6 +133,7 @@ impl Service {
                 counters: ConnectionCounters::default(),
                 connections_max: options.connections_max,
                 draining: Cell::new(false),
+                driving: Cell::new(false),
             }
         })
     }
@@ -198,11 +201,17 @@ impl Service {
         }
     }
 
-    /// Drives what has become ready outside of its connection's events.
+    /// Drives what has become ready outside of its connection's events. Each of them is an event of its
+    /// connection, behind which this is called again: the flag makes a loop of what would be a recursion as deep as
+    /// many exchanges are ready.
     fn drive_ready(&self) {
+        if self.driving.replace(true) {
+            return;
+        }
         while let Some((exchange, owner)) = self.exchanges.next_ready() {
             self.with(Key::from_u64(owner), |service, connection| service.drive(connection, exchange));
         }
+        self.driving.set(false);
     }
 
     pub(super) fn set_connection_timer(&self, at: Duration, connection: Key) -> Key {
@@ -256,7 +265,8 @@ impl Service {
         self.draining.set(true);
         for key in self.connection_keys() {
             self.with(key, |service, connection| {
-                let actions = connection.cycle.begin_shutdown();
+                let unsent = !connection.pipeline.is_empty() || connection.output.is_sending();
+                let actions = connection.cycle.begin_shutdown(unsent);
                 service.perform(connection, actions);
             });
         }

@@ -27,86 +27,118 @@ pub(super) enum Waiting {
     Application,
 }
 
-/// The deadline in force and the timer that watches it.
+/// One deadline.
+#[derive(Debug)]
+struct Watch {
+    waiting: Waiting,
+    /// The request it began in: a deadline of one request is not that of the next.
+    request: u32,
+    at: Duration,
+    /// Bytes moved when the window of a progress deadline began; unknown until it has been asked for.
+    mark: Option<u64>,
+}
+
+impl Watch {
+    const NONE: Watch = Watch { waiting: Waiting::Application, request: 0, at: Duration::MAX, mark: None };
+}
+
+/// The deadlines in force, one for what the peer must send and one for what it must take (neither may move the
+/// other: a client that takes an answer byte by byte has not sent its body in time), and the timer that watches both.
 #[derive(Debug)]
 pub(super) struct Deadlines {
-    waiting: Waiting,
-    at: Duration,
+    input: Watch,
+    output: Watch,
     timer: Key,
     armed_at: Duration,
-    /// Bytes moved when the window of a progress deadline began.
-    mark: u64,
 }
 
 impl Deadlines {
     pub(super) fn new() -> Self {
-        Deadlines {
-            waiting: Waiting::Application,
-            at: Duration::MAX,
-            timer: Key::NONE,
-            armed_at: Duration::MAX,
-            mark: 0,
+        Deadlines { input: Watch::NONE, output: Watch::NONE, timer: Key::NONE, armed_at: Duration::MAX }
+    }
+}
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Input,
+    Output,
+}
+
+impl Deadlines {
+    fn of(&mut self, side: Side) -> &mut Watch {
+        match side {
+            Side::Input => &mut self.input,
+            Side::Output => &mut self.output,
         }
     }
 }
 
 impl Connection {
-    /// What is waited for now.
-    fn waiting(&self) -> Waiting {
+    /// What the peer must send now.
+    fn awaited_input(&self) -> Waiting {
+        let quiet = self.pipeline.is_empty() && !self.output.is_sending();
         match self.cycle.phase() {
             Phase::Linger => Waiting::Linger,
-            _ if self.output.is_sending() => Waiting::Write,
             Phase::Head => Waiting::Head,
+            // A client that waits for our 100 is not late (RFC 9110 §10.1.1): the application is.
+            Phase::Body | Phase::LastBody if self.cycle.awaits_continue() => Waiting::Application,
             Phase::Body | Phase::LastBody | Phase::Drain if !self.paused => Waiting::Body,
-            Phase::Idle if self.pipeline.is_empty() && self.cycle.taken() == 0 => Waiting::Head,
-            Phase::Idle if self.pipeline.is_empty() => Waiting::Idle,
+            Phase::Idle if quiet && self.cycle.taken() == 0 => Waiting::Head,
+            Phase::Idle if quiet => Waiting::Idle,
             _ => Waiting::Application,
         }
+    }
+
+    /// What the peer must take now.
+    fn awaited_output(&self) -> Waiting {
+        if self.output.is_sending() { Waiting::Write } else { Waiting::Application }
     }
 
     /// Bytes that count as progress for what is waited for.
     fn moved(&self, waiting: Waiting) -> u64 {
         match waiting {
             Waiting::Body => self.body_received,
-            Waiting::Write => {
-                let unacknowledged = self.socket.unacknowledged().unwrap_or(0);
-                self.socket.sent_bytes().saturating_sub(unacknowledged)
-            }
+            Waiting::Write => self.socket.acknowledged().unwrap_or(0),
             _ => 0,
         }
     }
 }
 
 impl Service {
-    /// Sets the deadline that fits the connection's state. Called at the end of every event.
+    /// Sets the deadlines that fit the connection's state. Called at the end of every event.
     #[inline]
     pub(super) fn renew_deadline(&self, connection: &mut Connection) {
-        let waiting = connection.waiting();
-        let now = self.now();
-        let restarts = waiting != connection.deadlines.waiting || waiting == Waiting::Idle;
-        if !restarts {
+        let input = connection.awaited_input();
+        let request = connection.cycle.taken();
+        let watch = &connection.deadlines.input;
+        let renewed = input != watch.waiting || request != watch.request || input == Waiting::Idle;
+        if renewed {
+            let at = self.now().saturating_add(first_window(&self.limits, input));
+            let mark = (input == Waiting::Body).then_some(connection.body_received);
+            connection.deadlines.input = Watch { waiting: input, request, at, mark };
+        }
+        let output = connection.awaited_output();
+        if output != connection.deadlines.output.waiting {
+            let at = self.now().saturating_add(first_window(&self.limits, output));
+            // What the peer has acknowledged is not asked for at every send, only if one lasts.
+            connection.deadlines.output = Watch { waiting: output, request, at, mark: None };
+        } else if !renewed {
             return;
         }
-        connection.deadlines.waiting = waiting;
-        connection.deadlines.at = now.saturating_add(first_window(&self.limits, waiting));
-        connection.deadlines.mark = match waiting {
-            Waiting::Body => connection.body_received,
-            // What was sent before has been acknowledged in all likelihood; asking the kernel is not worth it here.
-            Waiting::Write => connection.socket.sent_bytes(),
-            _ => 0,
-        };
         self.arm(connection);
     }
 
-    /// Makes the timer fire no later than the deadline.
+    /// Makes the timer fire no later than the deadlines.
     fn arm(&self, connection: &mut Connection) {
         let deadlines = &mut connection.deadlines;
-        if deadlines.at >= deadlines.armed_at {
+        let at = deadlines.input.at.min(deadlines.output.at);
+        if at >= deadlines.armed_at {
             return;
         }
-        deadlines.armed_at = deadlines.at;
-        if !self.shard.reset_timer(deadlines.timer, deadlines.at) {
-            deadlines.timer = self.set_connection_timer(deadlines.at, connection.key);
+        deadlines.armed_at = at;
+        if !self.shard.reset_timer(deadlines.timer, at) {
+            deadlines.timer = self.set_connection_timer(at, connection.key);
         }
     }
 
@@ -114,28 +146,45 @@ impl Service {
         self.shard.cancel_timer(connection.deadlines.timer);
     }
 
-    /// The timer fired: the deadline may have moved away since.
+    /// The timer fired: the deadlines may have moved away since.
     pub(super) fn on_deadline(&self, connection: &mut Connection) {
         connection.deadlines.armed_at = Duration::MAX;
-        if self.now() < connection.deadlines.at {
-            return self.arm(connection);
+        for side in [Side::Input, Side::Output] {
+            if self.now() < connection.deadlines.of(side).at {
+                continue;
+            }
+            let waiting = connection.deadlines.of(side).waiting;
+            if let (Waiting::Body | Waiting::Write, Some(left)) = (waiting, self.extension(connection, side))
+            {
+                let moved = connection.moved(waiting);
+                let at = self.now() + left;
+                let watch = connection.deadlines.of(side);
+                (watch.mark, watch.at) = (Some(moved), at);
+                continue;
+            }
+            connection.deadlines.of(side).at = Duration::MAX;
+            self.expired(connection, waiting);
+            if connection.closing != Closing::No {
+                return;
+            }
         }
-        let waiting = connection.deadlines.waiting;
-        if let (Waiting::Body | Waiting::Write, true) = (waiting, self.made_progress(connection, waiting)) {
-            connection.deadlines.mark = connection.moved(waiting);
-            connection.deadlines.at = self.now() + next_window(&self.limits, waiting);
-            return self.arm(connection);
-        }
-        connection.deadlines.at = Duration::MAX;
-        self.expired(connection, waiting);
+        self.arm(connection);
     }
 
-    fn made_progress(&self, connection: &Connection, waiting: Waiting) -> bool {
+    /// How much longer a transfer may go on: another window if it made progress, or the rest of its first one if
+    /// that has only begun to be measured.
+    fn extension(&self, connection: &mut Connection, side: Side) -> Option<Duration> {
+        let (waiting, mark) = {
+            let watch = connection.deadlines.of(side);
+            (watch.waiting, watch.mark)
+        };
+        let window = next_window(&self.limits, waiting);
+        let Some(mark) = mark else { return Some(window.saturating_sub(probe_after(&self.limits))) };
         let needed = match waiting {
             Waiting::Body => self.limits.body_progress_bytes_min,
             _ => self.limits.write_progress_bytes_min,
         };
-        connection.moved(waiting).saturating_sub(connection.deadlines.mark) >= needed
+        (connection.moved(waiting).saturating_sub(mark) >= needed).then_some(window)
     }
 
     fn expired(&self, connection: &mut Connection, waiting: Waiting) {
@@ -172,8 +221,14 @@ impl Service {
 fn first_window(limits: &Limits, waiting: Waiting) -> Duration {
     match waiting {
         Waiting::Body => Duration::from_millis(limits.body_grace_ms + limits.body_progress_window_ms),
+        Waiting::Write => probe_after(limits),
         other => next_window(limits, other),
     }
+}
+
+/// How long a send may last before it is worth asking what the peer has acknowledged.
+fn probe_after(limits: &Limits) -> Duration {
+    Duration::from_millis(limits.write_progress_window_ms / 10).min(Duration::from_secs(1))
 }
 
 fn next_window(limits: &Limits, waiting: Waiting) -> Duration {

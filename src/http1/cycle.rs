@@ -378,6 +378,12 @@ impl Cycle {
         wanted
     }
 
+    /// Whether the newest request's client may be waiting for a 100 with its content.
+    #[inline]
+    pub fn awaits_continue(&self) -> bool {
+        self.continues == Continue::Awaited
+    }
+
     /// Whether the final answer to request `sequence` may leave the connection open; `ReplyTo::persistent` takes it.
     /// `unread` is what `BodyDecoder::unread` says for the newest request.
     #[must_use]
@@ -433,9 +439,10 @@ impl Cycle {
         self.apply(Event::PeerFinished)
     }
 
-    /// The server stops: what was taken is answered, nothing more is taken. An idle connection closes.
-    pub fn begin_shutdown(&mut self) -> Actions {
-        if self.in_flight() == 0 && matches!(self.phase, Phase::Idle) {
+    /// The server stops: what was taken is answered, nothing more is taken. An idle connection closes, unless
+    /// answers are `unsent`.
+    pub fn begin_shutdown(&mut self, unsent: bool) -> Actions {
+        if self.in_flight() == 0 && !unsent && matches!(self.phase, Phase::Idle) {
             return self.apply(Event::IdleEnded);
         }
         self.newest_is_last = true;

@@ -174,19 +174,19 @@ fn a_refused_head_is_answered_in_its_turn() {
 #[test]
 fn shutdown_answers_what_was_taken_and_closes_what_is_idle() {
     let mut idle = cycle();
-    assert_eq!(idle.begin_shutdown(), Actions::CLOSE);
+    assert_eq!(idle.begin_shutdown(false), Actions::CLOSE);
 
     let mut busy = cycle();
     let _ = busy.request_taken(plain());
     let _ = busy.head_began();
-    let _ = busy.begin_shutdown();
+    let _ = busy.begin_shutdown(false);
     assert!(!busy.may_take_request() && !busy.may_persist(0, Some(0)));
     let _ = busy.answer_ended(false);
     assert!(busy.output_flushed().contains(Actions::SHUT_WRITE));
 
     let mut reading = cycle();
     let _ = reading.request_taken(with_content(5));
-    let _ = reading.begin_shutdown();
+    let _ = reading.begin_shutdown(false);
     assert_eq!(reading.phase(), Phase::LastBody);
     assert!(reading.content_ended().is_empty());
 }

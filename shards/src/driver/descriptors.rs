@@ -134,8 +134,9 @@ impl Descriptors {
 
     /// What the peer has not acknowledged yet.
     pub(super) fn send_progress(&self, fd: Descriptor) -> io::Result<SendProgress> {
-        let unacknowledged = super::uring::send_queue_bytes(self.get(fd)?)?;
-        Ok(SendProgress { unacknowledged })
+        let socket = self.get(fd)?;
+        let unacknowledged = super::uring::send_queue_bytes(socket)?;
+        Ok(SendProgress { unacknowledged, acknowledged: super::uring::acknowledged_bytes(socket) })
     }
 }
 

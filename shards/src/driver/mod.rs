@@ -118,6 +118,8 @@ pub(crate) enum SocketOption {
 pub(crate) struct SendProgress {
     /// Bytes in the socket's send queue that the peer has not acknowledged (SIOCOUTQ).
     pub(crate) unacknowledged: u64,
+    /// Bytes that the peer has acknowledged, ever, where the kernel counts them (TCP_INFO).
+    pub(crate) acknowledged: Option<u64>,
 }
 
 macro_rules! each {

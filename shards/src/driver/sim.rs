@@ -255,7 +255,8 @@ impl SimDriver {
     }
 
     pub(crate) fn send_progress(&self, fd: Descriptor) -> io::Result<SendProgress> {
-        Ok(SendProgress { unacknowledged: self.net.unacknowledged(self.socket_id(fd)) as u64 })
+        let unacknowledged = self.net.unacknowledged(self.socket_id(fd)) as u64;
+        Ok(SendProgress { unacknowledged, acknowledged: None })
     }
 
     pub(crate) fn account(&self) -> DriverAccount {

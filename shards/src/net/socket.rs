@@ -209,7 +209,15 @@ impl Socket {
     /// Bytes accepted by the kernel that the peer has not acknowledged (SIOCOUTQ).
     pub fn unacknowledged(&self) -> io::Result<u64> {
         let fd = self.fd()?;
-        self.shard.driver().send_progress(fd).map(|SendProgress { unacknowledged }| unacknowledged)
+        self.shard.driver().send_progress(fd).map(|progress| progress.unacknowledged)
+    }
+
+    /// Bytes that the peer has acknowledged, ever: progress of an output, whatever waits in between. Where the
+    /// transport does not tell (UNIX sockets), bytes that have left the socket's queue.
+    pub fn acknowledged(&self) -> io::Result<u64> {
+        let fd = self.fd()?;
+        let SendProgress { unacknowledged, acknowledged } = self.shard.driver().send_progress(fd)?;
+        Ok(acknowledged.unwrap_or_else(|| self.sent_bytes().saturating_sub(unacknowledged)))
     }
 
     /// As [`Socket::unacknowledged`], by the socket's name on its shard.
