@@ -228,7 +228,7 @@ impl Socket {
         let sockets = shard.net().sockets.borrow();
         let fd = sockets.get(socket).map(|entry| entry.fd).ok_or(io::ErrorKind::NotConnected)?;
         drop(sockets);
-        shard.driver().send_progress(fd).map(|SendProgress { unacknowledged }| unacknowledged)
+        shard.driver().send_progress(fd).map(|progress| progress.unacknowledged)
     }
 
     /// Bytes of finished and partly finished sends that the kernel has taken, ever.

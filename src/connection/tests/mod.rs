@@ -62,7 +62,6 @@ fn options(limits: Limits) -> ServiceOptions {
         server_name: String::new(),
         common_fields: Vec::new(),
         workers: None,
-        tasks_max: 64,
         connections_max: usize::MAX,
     }
 }
