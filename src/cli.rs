@@ -75,7 +75,7 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_enum, default_value_t = DriverChoice::Auto)]
     pub(crate) driver: DriverChoice,
     /// Address of metrics and health, or off
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9090")]
+    #[arg(long, value_name = "ADDR", default_value = ADMIN_DEFAULT)]
     pub(crate) admin: Admin,
     /// Format of the log on standard error
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
@@ -89,6 +89,11 @@ pub(crate) struct ServerArgs {
 }
 
 impl ServerArgs {
+    /// Whether nobody asked for this admin address.
+    pub(crate) fn admin_is_default(&self) -> bool {
+        self.admin == ADMIN_DEFAULT.parse().expect("a constant address")
+    }
+
     /// Where to listen: the flag, the position, or the default.
     pub(crate) fn listen(&self) -> Listen {
         let asked = self.listen_flag.as_ref().or(self.listen_position.as_ref());
@@ -197,6 +202,9 @@ fn is_ipv6(text: &str) -> bool {
 fn is_host(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
 }
+
+/// Where metrics and health are, unless somebody says otherwise.
+const ADMIN_DEFAULT: &str = "127.0.0.1:9090";
 
 /// `--admin`.
 #[derive(Debug, Clone, PartialEq, Eq)]

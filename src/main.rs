@@ -1,6 +1,7 @@
 //! The program: reads the command line and runs what it names. The one place that knows configuration and handlers;
 //! no request passes through it.
 
+mod access;
 mod cli;
 mod doctor;
 mod failure;

@@ -1,14 +1,15 @@
 //! Starts a server for a command, says so, and ends it when a signal says so.
 
 use crate::{
-    cli::{self, DriverChoice},
+    access,
+    cli::{self, Admin, DriverChoice},
     failure::{Exit, Failure},
     logging,
     signals::{self, Signal},
     startup::{self, Place, Prepared, StartFacts},
 };
 use shardlet::{
-    ShutdownPlan,
+    ShutdownPlan, handlers,
     server::{self, StartError},
 };
 use shards::{Shard, ShardEnd, ShardHandle, net::SocketAddress};
@@ -32,10 +33,24 @@ where
     for warning in &prepared.warnings {
         tracing::warn!("{warning}");
     }
-    let server = builder(args, &prepared).start(routes).map_err(|error| start_failure(args, &error))?;
+    let mut builder = builder(args, &prepared);
+    let admin = admin_address(args)?;
+    if let Some(address) = &admin {
+        builder = builder.beside(address.clone(), handlers::admin::router);
+    }
+    let mut access_written = None;
+    if let Some((log, written)) = access::open(&args.access_log)? {
+        builder = builder.access_log(move |record| log.write(record));
+        access_written = Some(written);
+    }
+    let server = builder.start(routes).map_err(|error| start_failure(args, &error))?;
     announce(command, args, &server);
     follow_signals(signals, server.handles().to_vec());
     let code = end_code(&server.join());
+    if let Some(written) = access_written {
+        // Disconnected is what is waited for; a log that cannot be written in time loses its last lines.
+        let _ = written.recv_timeout(LOG_FLUSH);
+    }
     log.flush(LOG_FLUSH);
     Ok(code)
 }
@@ -58,11 +73,29 @@ fn follow_signals(signals: crossbeam_channel::Receiver<Signal>, handles: Vec<Sha
     }
 }
 
-fn builder(args: &cli::ServerArgs, prepared: &Prepared) -> server::Builder {
-    let address = match &prepared.place {
+/// Where the admin listener will be. The default address is given up when it is taken; one that was asked for is
+/// not.
+fn admin_address(args: &cli::ServerArgs) -> Result<Option<SocketAddress>, Failure> {
+    let Admin::At(listen) = &args.admin else { return Ok(None) };
+    match startup::check_listen(listen) {
+        Ok(place) => Ok(Some(socket_address(&place))),
+        Err(failure) if args.admin_is_default() => {
+            tracing::warn!("no admin listener: {failure}");
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn socket_address(place: &Place) -> SocketAddress {
+    match place {
         Place::Tcp(address) => SocketAddress::from(*address),
         Place::Unix(path) => SocketAddress::from(path.clone()),
-    };
+    }
+}
+
+fn builder(args: &cli::ServerArgs, prepared: &Prepared) -> server::Builder {
+    let address = socket_address(&prepared.place);
     let builder =
         shardlet::Server::builder().listen(address).shard_field("X-Shard").driver(match args.driver {
             DriverChoice::Auto => shards::DriverChoice::Auto,
@@ -96,7 +129,7 @@ fn announce(command: &str, args: &cli::ServerArgs, server: &shardlet::Server) {
             driver: report.driver.name(),
             driver_reason: reason.as_deref(),
             address: &server.address().to_string(),
-            admin: None,
+            admin: server.addresses().get(1).map(ToString::to_string).as_deref(),
             graceful: GRACEFUL,
         },
         &report.kernel,

@@ -1,8 +1,9 @@
 //! A server: shards with an HTTP service on each, started together and ended together. No request passes through
 //! this file.
 
+pub use crate::connection::AccessRecord;
 use crate::{
-    connection::{Service, ServiceOptions},
+    connection::{AccessSink, Service, ServiceOptions},
     exchange::Workers,
     limits::Limits,
     routing::{RouteError, Router},
@@ -12,7 +13,7 @@ use crate::{
 };
 use shards::{
     DriverChoice, ProbeReport, Shard, ShardEnd, ShardHandle, Shards,
-    net::{AcceptMode, Binding, SocketAddress},
+    net::{AcceptMode, Binding, Listener, SocketAddress},
 };
 use std::{
     cell::RefCell,
@@ -33,6 +34,8 @@ pub struct Builder {
     shard_field: Option<&'static str>,
     workers: PoolChoice,
     connections_max: usize,
+    beside: Vec<Site>,
+    access_log: Option<AccessSink>,
 }
 
 impl fmt::Debug for Builder {
@@ -112,6 +115,8 @@ impl Server {
             shard_field: None,
             workers: PoolChoice::Own(None),
             connections_max: usize::MAX,
+            beside: Vec::new(),
+            access_log: None,
         }
     }
 
@@ -202,6 +207,11 @@ pub async fn snapshots(shard: &Shard) -> Vec<ShardSnapshot> {
     taken
 }
 
+/// Whether the current shard's server is to get new work: false from the moment its end begins (L-26).
+pub fn is_ready(shard: &Shard) -> bool {
+    running_on(shard).is_some_and(|running| running.plan.borrow().is_none())
+}
+
 fn running_on(shard: &Shard) -> Option<Rc<Running>> {
     shard.local(Place::default).0.borrow().clone()
 }
@@ -277,12 +287,31 @@ impl Builder {
         self
     }
 
+    /// Another listener with routes of its own, for example for an operator. It serves until the first one has
+    /// ended, so that the end can be watched.
+    #[must_use]
+    pub fn beside<F>(mut self, address: impl Into<SocketAddress>, routes: F) -> Self
+    where
+        F: Fn(&Shard) -> Router + Send + Sync + 'static,
+    {
+        self.beside.push(Site { listen: vec![address.into()], routes: Arc::new(routes) });
+        self
+    }
+
+    /// Who is told of every answer, on the shard that gave it, when the answer has left or was cut. It must not
+    /// block.
+    #[must_use]
+    pub fn access_log(mut self, sink: impl Fn(&AccessRecord<'_>) + Send + Sync + 'static) -> Self {
+        self.access_log = Some(Arc::new(sink));
+        self
+    }
+
     /// Binds, checks the routes and starts. `routes` runs on every shard and makes that shard's own router.
     ///
     /// # Errors
     /// [`StartError::Routes`] for a mistake in the routes, [`StartError::Runtime`] when an address cannot be
     /// bound or a shard cannot be started.
-    pub fn start<F>(self, routes: F) -> Result<Server, StartError>
+    pub fn start<F>(mut self, routes: F) -> Result<Server, StartError>
     where
         F: Fn(&Shard) -> Router + Send + Sync + 'static,
     {
@@ -291,33 +320,26 @@ impl Builder {
             shards = shards.shards(count);
         }
         let count = shards.shard_count();
-        let bind = |address: &SocketAddress| Binding::bind(address, count, self.accept, BACKLOG);
-        let bindings = self.listen.iter().map(bind).collect::<shards::Result<Vec<_>>>()?;
-        let addresses = bindings.iter().map(|binding| binding.address().clone()).collect();
+        let mut sites = vec![Site { listen: std::mem::take(&mut self.listen), routes: Arc::new(routes) }];
+        sites.append(&mut self.beside);
+        let sites = sites
+            .into_iter()
+            .map(|site| site.bind(count, self.accept))
+            .collect::<shards::Result<Vec<_>>>()?;
+        let addresses = sites.iter().flat_map(BoundSite::addresses).collect();
         let (pool, workers) = self.pool(count)?;
         let shared_pool = pool.clone();
         let (checked, check) = mpsc::channel();
         let shards = shards.start(move |shard| {
-            let router = routes(&shard).finish();
-            let (options, bindings, checked) = (self.clone(), bindings.clone(), checked.clone());
+            let (options, sites, checked) = (self.clone(), sites.clone(), checked.clone());
             let (pool, workers) = (shared_pool.clone(), workers.clone());
             async move {
-                let (router, problem) = match router {
-                    Ok(router) => (Some(router), None),
-                    Err(problem) => (None, Some(problem)),
-                };
-                let service = router
-                    .map(|router| Service::new(&shard, options.service_options(&shard, router, workers)));
-                let listeners = service.as_ref().map(|service| {
-                    bindings
-                        .iter()
-                        .map(|binding| binding.listen(&shard, service.clone()))
-                        .collect::<Result<Vec<_>, _>>()
-                });
+                let opened = options.open(&shard, &sites, &workers);
+                let problem = opened.as_ref().err().cloned();
                 // The starter waits for one answer per shard.
                 let _ = checked.send(problem);
-                if let (Some(service), Some(Ok(listeners))) = (service, listeners) {
-                    live(&shard, service, listeners, pool).await;
+                if let Ok(services) = opened {
+                    live(&shard, services, pool).await;
                 }
             }
         })?;
@@ -343,6 +365,29 @@ impl Builder {
         Ok((Some(pool.clone()), Arc::new(pool)))
     }
 
+    /// The services of this shard, listening.
+    fn open(
+        &self,
+        shard: &Shard,
+        sites: &[BoundSite],
+        workers: &Arc<dyn Workers>,
+    ) -> Result<Vec<Open>, RouteError> {
+        let mut opened = Vec::with_capacity(sites.len());
+        for site in sites {
+            let router = (site.routes)(shard).finish()?;
+            let mut options = self.service_options(shard, router, workers.clone());
+            options.access_log = self.access_log.clone().filter(|_| opened.is_empty());
+            let service = Service::new(shard, options);
+            let listen = |binding: &Binding| {
+                binding
+                    .listen(shard, service.clone())
+                    .expect("every shard was counted when the address was bound")
+            };
+            opened.push(Open { listeners: site.bindings.iter().map(listen).collect(), service });
+        }
+        Ok(opened)
+    }
+
     fn service_options(&self, shard: &Shard, router: Router, workers: Arc<dyn Workers>) -> ServiceOptions {
         let field = self.shard_field.map(|name| (name, shard.id().to_string()));
         ServiceOptions {
@@ -352,23 +397,57 @@ impl Builder {
             common_fields: field.into_iter().collect(),
             workers: Some(workers),
             connections_max: self.connections_max,
+            access_log: None,
         }
     }
 }
 
-/// The life of a shard's service: serve until told to stop, then end in phases (L-26).
-async fn live(
-    shard: &Shard,
+/// Addresses and the routes that are served there.
+#[derive(Clone)]
+struct Site {
+    listen: Vec<SocketAddress>,
+    routes: MakeRoutes,
+}
+
+type MakeRoutes = Arc<dyn Fn(&Shard) -> Router + Send + Sync>;
+
+#[derive(Clone)]
+struct BoundSite {
+    bindings: Vec<Binding>,
+    routes: MakeRoutes,
+}
+
+impl Site {
+    fn bind(self, shards: usize, accept: AcceptMode) -> shards::Result<BoundSite> {
+        let bind = |address: &SocketAddress| Binding::bind(address, shards, accept, BACKLOG);
+        let bindings = self.listen.iter().map(bind).collect::<shards::Result<_>>()?;
+        Ok(BoundSite { bindings, routes: self.routes })
+    }
+}
+
+impl BoundSite {
+    fn addresses(&self) -> impl Iterator<Item = SocketAddress> {
+        self.bindings.iter().map(|binding| binding.address().clone())
+    }
+}
+
+/// A site on one shard.
+struct Open {
     service: Rc<Service>,
-    listeners: Vec<shards::net::Listener>,
-    pool: Option<WorkerPool>,
-) {
-    let running = Rc::new(Running { service: service.clone(), plan: RefCell::default(), pool });
+    listeners: Vec<Listener>,
+}
+
+/// The life of a shard's services: serve until told to stop, then end in phases (L-26), the first site first.
+async fn live(shard: &Shard, services: Vec<Open>, pool: Option<WorkerPool>) {
+    let Some(main) = services.first() else { return };
+    let running = Rc::new(Running { service: main.service.clone(), plan: RefCell::default(), pool });
     let place = shard.local(Place::default);
     place.0.replace(Some(running.clone()));
     shard.stopped().await;
-    let phases = Phases::new(shard, &running.service, &running.plan);
-    phases.run(listeners).await;
+    for Open { service, listeners } in services {
+        let phases = Phases::new(shard, &service, &running.plan);
+        phases.run(listeners).await;
+    }
     place.0.replace(None);
 }
 

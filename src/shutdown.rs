@@ -1,7 +1,8 @@
 //! The end of a server in phases, each with a deadline (L-26):
 //!
 //! ```text
-//!   serving ─▶ draining: no new connections, idle ones closed, busy ones answered with Connection: close
+//!   serving ─▶ notice:   still serving, but not ready
+//!           ─▶ draining: no new connections, idle ones closed, busy ones answered with Connection: close
 //!           ─▶ forced:   what is left gets on_error(Shutdown) and time to write
 //!           ─▶ cut:      what is still left is cut
 //! ```
@@ -13,6 +14,8 @@ use std::{cell::RefCell, time::Duration};
 /// How long each phase of the end may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShutdownPlan {
+    /// How long the server goes on as before but says that it is not ready: load balancers take it out meanwhile.
+    pub notice: Duration,
     /// For requests in flight to end by themselves.
     pub grace: Duration,
     /// For those that were told to end to write their answers.
@@ -22,7 +25,7 @@ pub struct ShutdownPlan {
 impl ShutdownPlan {
     /// Within so long, with a second to write for what had to be told.
     pub fn graceful(grace: Duration) -> Self {
-        ShutdownPlan { grace, write: Duration::from_secs(1) }
+        ShutdownPlan { notice: Duration::ZERO, grace, write: Duration::from_secs(1) }
     }
 
     /// What is in flight is told at once.
@@ -32,14 +35,18 @@ impl ShutdownPlan {
 
     /// Everything is cut.
     pub fn now() -> Self {
-        ShutdownPlan { grace: Duration::ZERO, write: Duration::ZERO }
+        ShutdownPlan { notice: Duration::ZERO, grace: Duration::ZERO, write: Duration::ZERO }
     }
 }
 
 impl ShutdownPlan {
     /// The shorter of each phase.
     pub(crate) fn sooner(self, other: ShutdownPlan) -> ShutdownPlan {
-        ShutdownPlan { grace: self.grace.min(other.grace), write: self.write.min(other.write) }
+        ShutdownPlan {
+            notice: self.notice.min(other.notice),
+            grace: self.grace.min(other.grace),
+            write: self.write.min(other.write),
+        }
     }
 }
 
@@ -63,6 +70,7 @@ impl<'a> Phases<'a> {
     }
 
     pub(crate) async fn run(&self, listeners: Vec<Listener>) {
+        time::sleep(self.plan.borrow().map_or(Duration::ZERO, |plan| plan.notice)).await;
         drop(listeners);
         self.service.drain();
         self.until_empty(|plan| plan.grace).await;

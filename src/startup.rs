@@ -287,6 +287,17 @@ pub(crate) fn folder_failure(path: &Path, error: &io::Error) -> Failure {
     Failure::new(Exit::Environment, format!("cannot serve '{}': {why}", path.display()), cure)
 }
 
+/// A file that cannot be opened for what it is wanted for.
+pub(crate) fn file_failure(what: &str, path: &Path, error: &io::Error) -> Failure {
+    let cure = match error.kind() {
+        ErrorKind::NotFound => "make the folder that it is to be in",
+        ErrorKind::PermissionDenied => "give the right to write there, or name another file",
+        ErrorKind::IsADirectory => "name a file in that folder",
+        _ => "name another file",
+    };
+    Failure::new(Exit::Environment, format!("cannot {what} '{}': {error}", path.display()), cure)
+}
+
 /// A failure of the runtime at start, such as a driver that cannot work here.
 pub(crate) fn runtime_failure(what: &str, error: &io::Error) -> Failure {
     let (exit, cure) = match error.kind() {

@@ -160,7 +160,9 @@ impl Service {
         }
         let reply = ReplyTo::new(head, true);
         let is_safe = is_safe(head);
-        connection.pipeline.push(InFlight::new(exchange, sequence, reply, is_safe, target));
+        let mut entry = InFlight::new(exchange, sequence, reply, is_safe, target);
+        entry.pending = self.note_request(head);
+        connection.pipeline.push(entry);
         let HeadHolder::Loan(mut loan) = self.drive_lending(connection, exchange, HeadHolder::Loan(loan))
         else {
             unreachable!("a loan comes back")

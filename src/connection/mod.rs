@@ -12,6 +12,7 @@
 //! `exchange::state`; this module only carries out.
 
 mod accept;
+mod access;
 mod counters;
 mod dispatch;
 mod input;
@@ -22,6 +23,8 @@ mod service;
 mod tests;
 mod timeouts;
 
+pub use access::AccessRecord;
+pub(crate) use access::AccessSink;
 pub(crate) use counters::ConnectionSnapshot;
 pub(crate) use service::{Service, ServiceOptions};
 

@@ -180,6 +180,7 @@ impl Service {
             }
         }
         entry.encoded = true;
+        let pending = entry.take_pending();
         let (sequence, persistent) = (entry.sequence, entry.reply.persistent);
         let actions = cycle.answer_ended(persistent);
         if sequence + 1 == cycle.taken() {
@@ -187,6 +188,9 @@ impl Service {
             let _ = cycle.hold_next(false);
         }
         self.perform(connection, actions);
+        if let Some(pending) = pending {
+            self.log_answer(connection, &pending, true);
+        }
         if !persistent {
             self.drop_behind(connection, sequence);
         }
@@ -210,6 +214,10 @@ impl Service {
         });
         let Some(announced) = announced else { return };
         entry.frame = Some(announced.frame);
+        if let Some(pending) = &mut entry.pending {
+            pending.status =
+                self.exchanges.with_output(entry.exchange, |parts, _| parts.status.as_u16()).unwrap_or(0);
+        }
         entry.reply.persistent = announced.persistent;
         if let ContentFrame::Length(length) = announced.frame {
             entry.length_left = length;
@@ -317,11 +325,17 @@ fn encode_content(
         let taken = queue.take_into(&mut output.head, COPY_BYTES_MAX.min(entry.length_left as usize)) as u64;
         entry.length_left -= taken;
         entry.unsent += taken;
+        if let Some(pending) = &mut entry.pending {
+            pending.bytes += taken;
+        }
     }
     while output.len() < bound {
         let Some(chunk) = queue.take_chunk(CHUNK_BYTES_MAX) else { break };
         let len = chunk.as_slice().len() as u64;
         entry.unsent += len;
+        if let Some(pending) = &mut entry.pending {
+            pending.bytes += len;
+        }
         match frame {
             ContentFrame::None => {}
             ContentFrame::Length(_) if len > entry.length_left => return Encoded::Broken,

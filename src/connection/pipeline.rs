@@ -1,6 +1,6 @@
 //! The requests of a connection that are taken and not yet over, oldest first: answers leave in this order.
 
-use super::dispatch::Target;
+use super::{access::Pending, dispatch::Target};
 use crate::http1::{ContentFrame, ReplyTo};
 use shards::Key;
 use std::collections::VecDeque;
@@ -37,6 +37,8 @@ pub(super) struct InFlight {
     pub(super) timer: Option<Key>,
     /// The exchange is over; only the answer's bytes are left.
     pub(super) released: bool,
+    /// For the access log.
+    pub(super) pending: Option<Box<Pending>>,
     /// Whether the methods allow the next request to be worked on beside it (RFC 9112 §9.3.2: safe methods).
     pub(super) is_safe: bool,
 }
@@ -59,8 +61,15 @@ impl InFlight {
             leaving_whole: false,
             timer: None,
             released: false,
+            pending: None,
             is_safe,
         }
+    }
+}
+
+impl InFlight {
+    pub(super) fn take_pending(&mut self) -> Option<Box<Pending>> {
+        self.pending.take()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The HTTP service of one shard: its connections, its exchanges, its routes; and the glue to the runtime's events.
 
-use super::{Closing, Connection, counters::ConnectionCounters};
+use super::{AccessSink, Closing, Connection, counters::ConnectionCounters};
 use crate::{
     error::EndReason,
     exchange::{Exchanges, Parcel, Post, Refusal, TableOptions, WaterMarks, Workers, seam::Loan},
@@ -31,6 +31,8 @@ pub(crate) struct ServiceOptions {
     pub(crate) workers: Option<Arc<dyn Workers>>,
     /// Connections this shard may have.
     pub(crate) connections_max: usize,
+    /// Who is told of every answer.
+    pub(crate) access_log: Option<AccessSink>,
 }
 
 /// The HTTP service of one shard.
@@ -53,6 +55,7 @@ pub(crate) struct Service {
     pub(super) draining: Cell<bool>,
     /// Ready exchanges are being driven further up the stack.
     driving: Cell<bool>,
+    pub(super) access_log: Option<AccessSink>,
 }
 
 /// A connection in the table.
@@ -134,6 +137,7 @@ impl Service {
                 connections_max: options.connections_max,
                 draining: Cell::new(false),
                 driving: Cell::new(false),
+                access_log: options.access_log,
             }
         })
     }
@@ -192,6 +196,7 @@ impl Service {
     }
 
     fn close(&self, mut connection: Box<Connection>, how: Closing) {
+        self.log_cut(&mut connection);
         self.end_exchanges(&mut connection, EndReason::ClientReset);
         self.drop_timer(&connection);
         self.connections.borrow_mut().remove(connection.key);

@@ -63,6 +63,7 @@ fn options(limits: Limits) -> ServiceOptions {
         common_fields: Vec::new(),
         workers: None,
         connections_max: usize::MAX,
+        access_log: None,
     }
 }
 

@@ -1,0 +1,193 @@
+//! The operator's listener: metrics for Prometheus, health, readiness, the counters as JSON, and a page that shows
+//! them. It listens beside the server and goes on until the server has ended.
+
+use crate::{
+    error::{EndReason, Error, Result},
+    exchange::{Exchange, asynchronous},
+    routing::{Handler, Router, get},
+    server,
+    stats::{self, ShardSnapshot},
+};
+use http::StatusCode;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric, text},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
+    registry::Registry,
+};
+use shards::Shard;
+use std::fmt;
+
+const PAGE: &str = include_str!("admin.html");
+
+/// The admin routes.
+pub fn router(_shard: &Shard) -> Router {
+    Router::new()
+        .route("/", get(page))
+        .route("/healthz", get(health))
+        .route("/readyz", get(readiness))
+        .route("/stats", get(stats()))
+        .route("/metrics", get(metrics()))
+}
+
+fn page(x: &mut Exchange) -> Result<()> {
+    x.response().set_content_type("text/html; charset=utf-8")?;
+    x.write(PAGE)
+}
+
+/// The process answers: that is all that liveness means.
+fn health(x: &mut Exchange) -> Result<()> {
+    x.response().set_content_type("text/plain; charset=utf-8")?;
+    x.write("ok\n")
+}
+
+/// Whether new work should be sent here.
+fn readiness(x: &mut Exchange) -> Result<()> {
+    let ready = server::is_ready(&Shard::current());
+    x.response().set_content_type("text/plain; charset=utf-8")?;
+    if ready {
+        return x.write("ready\n");
+    }
+    x.response().set_status(StatusCode::SERVICE_UNAVAILABLE);
+    x.write("not ready: the server is ending\n")
+}
+
+fn stats() -> impl Handler {
+    asynchronous(async |x: &mut Exchange| -> Result<()> {
+        let snapshots = server::snapshots(&Shard::current()).await;
+        x.response().set_content_type("application/json")?;
+        x.response().set_header("Cache-Control", "no-store")?;
+        x.write(stats::to_json(&snapshots).to_string())
+    })
+}
+
+fn metrics() -> impl Handler {
+    asynchronous(async |x: &mut Exchange| -> Result<()> {
+        let snapshots = server::snapshots(&Shard::current()).await;
+        let mut registry = Registry::with_prefix("shardlet");
+        registry.register_collector(Box::new(Figures(snapshots)));
+        let mut out = String::new();
+        text::encode(&mut out, &registry).map_err(Error::from)?;
+        x.response().set_content_type("application/openmetrics-text; version=1.0.0; charset=utf-8")?;
+        x.write(out)
+    })
+}
+
+/// One scrape's figures.
+#[derive(Debug)]
+struct Figures(Vec<ShardSnapshot>);
+
+type Encoded = std::result::Result<(), fmt::Error>;
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
+        let out = &mut encoder;
+        self.counter(out, "exchanges_started", "Exchanges begun", |s| s.life_cycle.started)?;
+        self.gauge(out, "exchanges_live", "Exchanges that have not ended", |s| s.life_cycle.live)?;
+        self.gauge(out, "exchanges_sync", "Live exchanges in a handler", |s| s.life_cycle.sync_active)?;
+        self.gauge(out, "exchanges_async", "Live asynchronous exchanges", |s| s.life_cycle.async_active)?;
+        self.ends(out)?;
+        self.counter(out, "double_terminal_suppressed", "Second attempts to end an exchange", |s| {
+            s.life_cycle.double_terminal_suppressed
+        })?;
+        self.counter(out, "stale_tasks_dropped", "Tasks for an exchange or cycle that was over", |s| {
+            s.life_cycle.stale_tasks_dropped
+        })?;
+        self.gauge(out, "executor_queued", "Tasks that wait for their exchange", |s| {
+            s.life_cycle.executor_queued
+        })?;
+        self.counter(out, "executor_rejected", "Tasks refused by a bound", |s| {
+            s.life_cycle.executor_rejected
+        })?;
+        self.counter(out, "panics", "Callbacks that panicked", |s| s.life_cycle.panics)?;
+        self.counter(out, "slow_client_cuts", "Exchanges cut by the slow-client policy", |s| {
+            s.life_cycle.slow_client_cuts
+        })?;
+        self.counter(out, "continues_sent", "100 Continue sent", |s| s.life_cycle.continues_sent)?;
+        self.counter(out, "continues_refused", "Final answers in place of 100 Continue", |s| {
+            s.life_cycle.continues_refused
+        })?;
+        self.gauge(out, "pending_write_bytes", "Content that the kernel has not taken", |s| {
+            s.pending_write_bytes
+        })?;
+        self.gauge(out, "connections", "Open connections", ShardSnapshot::connections)?;
+        self.named(out, "requests_rejected", "Refused requests by reason", |s| s.rejects())?;
+        self.named(out, "connections_cut", "Connections cut by a limit", |s| s.cuts())?;
+        self.runtime(out)
+    }
+}
+
+impl Figures {
+    fn runtime(&self, out: &mut DescriptorEncoder<'_>) -> Encoded {
+        self.counter(out, "shard_turns", "Turns of the loop", |s| s.runtime.turns)?;
+        self.counter(out, "shard_enters", "Kernel enters", |s| s.runtime.enters)?;
+        self.counter(out, "shard_stalls", "Turns longer than the stall limit", |s| s.runtime.stalls)?;
+        self.counter(out, "shard_watchdog_warnings", "Turns that the watchdog saw stuck", |s| {
+            s.runtime.watchdog_warnings
+        })?;
+        self.gauge(out, "shard_turn_p99_microseconds", "99th percentile of a turn's work", |s| {
+            s.runtime.turn_us.value_at_quantile(0.99)
+        })?;
+        self.counter(out, "shard_buffer_shortages", "Receives that waited for a buffer", |s| {
+            s.runtime.buffer_shortages
+        })
+    }
+
+    fn counter(
+        &self,
+        out: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        value: impl Fn(&ShardSnapshot) -> u64,
+    ) -> Encoded {
+        let mut family = out.encode_descriptor(name, help, None, MetricType::Counter)?;
+        self.0.iter().try_for_each(|snapshot| {
+            ConstCounter::new(value(snapshot)).encode(family.encode_family(&[("shard", snapshot.shard)])?)
+        })
+    }
+
+    fn gauge(
+        &self,
+        out: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        value: impl Fn(&ShardSnapshot) -> u64,
+    ) -> Encoded {
+        let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        self.0.iter().try_for_each(|snapshot| {
+            let value = i64::try_from(value(snapshot)).unwrap_or(i64::MAX);
+            ConstGauge::new(value).encode(family.encode_family(&[("shard", snapshot.shard)])?)
+        })
+    }
+
+    fn ends(&self, out: &mut DescriptorEncoder<'_>) -> Encoded {
+        let help = "Ended exchanges by reason";
+        let mut family = out.encode_descriptor("exchanges_ended", help, None, MetricType::Counter)?;
+        for snapshot in &self.0 {
+            for reason in EndReason::ALL {
+                let labels = [("shard", snapshot.shard.to_string()), ("reason", reason.name().to_owned())];
+                ConstCounter::new(snapshot.life_cycle.ended(reason))
+                    .encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Counters with a bounded set of names: reasons of this program, never words of a client.
+    fn named(
+        &self,
+        out: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        values: impl Fn(&ShardSnapshot) -> &[(&'static str, u64)],
+    ) -> Encoded {
+        let mut family = out.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for snapshot in &self.0 {
+            for (reason, count) in values(snapshot) {
+                let labels = [("shard", snapshot.shard.to_string()), ("reason", (*reason).to_owned())];
+                ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
