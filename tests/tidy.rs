@@ -42,9 +42,9 @@ const URING_FILES: [&str; 5] = [
 fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
-    for folder in
-        ["src", "shards/src", "shards/tests", "shards/examples", "tests", "examples", "benches", "fuzz"]
-    {
+    let folders =
+        ["src", "shards/src", "shards/tests", "shards/examples", "tests", "examples", "benches", "fuzz"];
+    for folder in folders.into_iter().chain(["benches/peers/handover"]) {
         collect(root, &root.join(folder), &mut found);
     }
     assert!(found.len() > 20, "only {} files found under {}", found.len(), root.display());
@@ -55,7 +55,8 @@ fn collect(root: &Path, folder: &Path, found: &mut Vec<Source>) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let path = entry.path();
-        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+        // The peers are opponents in a benchmark: other servers, as others write them.
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "target" && name != "peers") {
             collect(root, &path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let name = path.strip_prefix(root).expect("below the root").to_string_lossy().into_owned();
