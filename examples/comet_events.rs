@@ -20,7 +20,7 @@ use std::{
 enum End {
     Shutdown,
     Reload,
-    SessionEnd,
+    Session,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -76,7 +76,7 @@ impl Processor {
             _ => error.event(x, Event::Error(Failure::Io)),
         });
         x.on_complete(move |x: &mut Exchange, reason| match reason {
-            EndReason::Completed => complete.event(x, Event::End(End::SessionEnd)),
+            EndReason::Completed => complete.event(x, Event::End(End::Session)),
             _ => Ok(()),
         });
         x.set_read_listener(self.clone());
@@ -106,7 +106,7 @@ fn main() {
     let mut talker = common::send(address, &format!("{head}5\r\nhello\r\n"));
     seen(Event::Error(Failure::Timeout));
     std::io::Write::write_all(&mut talker, b"3\r\nbye\r\n0\r\n\r\n").expect("send");
-    seen(Event::End(End::SessionEnd));
+    seen(Event::End(End::Session));
     drop(common::send(address, head));
     seen(Event::Error(Failure::ClientGone));
     let _listener = common::send(address, head);

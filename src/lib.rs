@@ -22,3 +22,10 @@ pub use routing::{Coordinator, Filter, Router, Throttle, any, get, post};
 pub use server::Server;
 pub use shutdown::ShutdownPlan;
 pub use workers::{JobContext, PoolOptions, WorkerPool};
+
+/// The snippets of the guides are compiled with the documentation's own.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../docs/lifecycle.md")]
+    mod lifecycle {}
+}

@@ -137,7 +137,7 @@ fn comet_events_come_with_their_reasons() {
             "Begin",
             "Read(\"hello\")",
             "Read(\"bye\")",
-            "End(SessionEnd)",
+            "End(Session)",
             "Begin",
             "Error(ClientGone)",
             "Begin",

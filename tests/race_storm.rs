@@ -69,14 +69,15 @@ fn leave(to: SocketAddr, random: &mut Random, requests: &str) {
 fn storm(to: SocketAddr, rounds: u64, mut random: Random, seen: &Seen) {
     let mut client = Client::connect(to);
     for round in 0..rounds {
+        // A connection ends after so many requests (`requests_per_connection_max`).
+        if round % 1000 == 999 {
+            client = Client::connect(to);
+        }
         let (requests, timeouts) = batch(&mut random);
         if random.below(8) == 0 {
             leave(to, &mut random, &requests);
             seen.left.fetch_add(1, Relaxed);
             continue;
-        }
-        if round % 500 == 499 {
-            client = Client::connect(to);
         }
         client.send(&requests);
         for timeout in timeouts {

@@ -4,7 +4,7 @@
 use super::{
     Exchanges,
     counters::up,
-    life::{self, Event, Phase},
+    life::{Event, Phase},
     output::OutputQueue,
     request::HeadHolder,
     response::ResponseParts,
@@ -122,6 +122,7 @@ impl Exchanges {
     }
 
     /// Whether the head has been written.
+    #[cfg(test)]
     pub(crate) fn is_committed(&self, key: Key) -> bool {
         self.core(key).is_some_and(|core| core.state().committed)
     }
@@ -174,6 +175,7 @@ impl Exchanges {
     }
 
     /// A bound was reached on behalf of this exchange.
+    #[cfg(test)]
     pub(crate) fn overloaded(&self, key: Key) {
         self.feed(key, Event::Overloaded);
     }
@@ -205,12 +207,14 @@ impl Exchanges {
     }
 
     /// Keys and owners of all exchanges, for shutdown and metrics.
+    #[cfg(test)]
     pub(crate) fn keys(&self) -> Vec<(Key, u64)> {
         self.table.borrow().iter().map(|(key, core)| (key, core.owner.get())).collect()
     }
 
     /// What is known of one exchange: phase and whether it waits.
-    pub(crate) fn state(&self, key: Key) -> Option<life::State> {
+    #[cfg(test)]
+    pub(crate) fn state(&self, key: Key) -> Option<super::life::State> {
         Some(self.core(key)?.state())
     }
 }

@@ -95,10 +95,6 @@ impl InputQueue {
         self.buffered
     }
 
-    pub(crate) fn received(&self) -> u64 {
-        self.received
-    }
-
     /// Whether the last byte has been received, taken or not.
     pub(crate) fn is_ended(&self) -> bool {
         self.ended

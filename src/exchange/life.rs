@@ -289,11 +289,6 @@ impl Due {
         had
     }
 
-    /// Whether any of `other` is owed.
-    pub(crate) fn has(self, other: Due) -> bool {
-        self.0 & other.0 != 0
-    }
-
     pub(super) fn keep_only(&mut self, other: Due) {
         self.0 &= other.0;
     }

@@ -196,11 +196,6 @@ impl OutputQueue {
         self.finished = true;
     }
 
-    /// Whether nothing more will be written.
-    pub(crate) fn is_finished(&self) -> bool {
-        self.finished
-    }
-
     /// Appends a copy.
     pub(crate) fn write_copy(&mut self, bytes: &[u8]) -> Result<Wrote> {
         if self.pieces.is_empty() && self.scratch.len() + bytes.len() <= SCRATCH_BYTES_MAX {

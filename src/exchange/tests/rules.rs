@@ -428,8 +428,7 @@ fn an_asynchronous_handler_sleeps_reads_and_hands_off() {
 #[test]
 fn l_12_a_wake_up_during_on_timeout_is_not_lost_when_the_timeout_is_extended() {
     let world = World::new();
-    let place = Rc::new(RefCell::new(None));
-    let keep = place.clone();
+    let keep = Rc::new(RefCell::new(None));
     let handler = asynchronous(async move |x: &mut Exchange| {
         let (sender, receiver) = handoff::<u32>();
         *keep.borrow_mut() = Some(sender);
