@@ -18,14 +18,14 @@ const fn rule(part: &'static str, parts: &'static [&'static str], shards: bool) 
 
 /// Everything below `server`, in the order in which a request meets it.
 const SERVER_PARTS: &[&str] =
-    &["connection", "http1", "exchange", "routing", "workers", "metrics", "shutdown", "server"];
+    &["connection", "http1", "exchange", "routing", "workers", "metrics", "shutdown", "server", "stats"];
 
 const RULES: [Rule; 17] = [
     rule("limits", &[], false),
     rule("error", &[], false),
     rule("http1", &[], false),
     rule("exchange", &["http1"], true),
-    rule("routing", &["exchange"], false),
+    rule("routing", &["http1", "exchange"], false),
     rule("workers", &["exchange"], true),
     rule("metrics", &[], true),
     rule("connection", &["http1", "exchange", "routing", "workers", "metrics"], true),
