@@ -9,8 +9,10 @@ use super::{
     plan::{Piece, Plan},
 };
 use crate::{error::Result, exchange::Exchange};
+use bytes::Bytes;
 use http::StatusCode;
 use shards::{File, Shard, fs::OpenFile};
+use std::cell::RefCell;
 
 /// A body that is read while it is sent.
 pub(super) struct Stream {
@@ -83,7 +85,7 @@ impl Stream {
 async fn send_part(x: &mut Exchange, file: &File, mut offset: u64, mut len: u64) -> Result<bool> {
     while len > 0 {
         let wanted = usize::try_from(len).unwrap_or(usize::MAX).min(CHUNK_LEN);
-        let (read, mut buffer) = file.read_at(offset, Vec::with_capacity(wanted), wanted).await;
+        let (read, mut buffer) = file.read_at(offset, Buffer::empty(), wanted).await;
         let read = read?.min(wanted);
         if read == 0 {
             return Ok(false);
@@ -91,13 +93,51 @@ async fn send_part(x: &mut Exchange, file: &File, mut offset: u64, mut len: u64)
         buffer.truncate(read);
         offset += read as u64;
         len -= read as u64;
-        x.write(buffer)?;
+        x.write(Bytes::from_owner(Buffer(buffer)))?;
         if !x.is_write_ready() {
             x.write_ready().await?;
         }
     }
     Ok(true)
 }
+
+/// A chunk's memory. It comes from the shard's few spare ones and goes back there when the kernel has taken its bytes:
+/// memory of this size would else be mapped and unmapped for every chunk.
+struct Buffer(Vec<u8>);
+
+thread_local! {
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Buffer {
+    fn empty() -> Vec<u8> {
+        let spare = SPARE.with_borrow_mut(Vec::pop);
+        spare.unwrap_or_else(|| Vec::with_capacity(CHUNK_LEN))
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let mut buffer = std::mem::take(&mut self.0);
+        buffer.clear();
+        // At the end of the thread the spare ones may be gone already.
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if buffer.capacity() >= CHUNK_LEN && spare.len() < SPARE_MAX {
+                spare.push(buffer);
+            }
+        });
+    }
+}
+
+/// Chunks whose memory a shard keeps.
+const SPARE_MAX: usize = 16;
 
 /// Read and queued at once.
 const CHUNK_LEN: usize = 128 * 1024;
