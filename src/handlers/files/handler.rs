@@ -199,21 +199,21 @@ impl<'a> Plain<'a> {
         };
         let mut plain = Plain { is_head, accept_encoding: None, if_none_match: None };
         for (name, value) in head.fields() {
-            match name.as_bytes() {
-                [b'a' | b'A', ..] if name.eq_ignore_ascii_case("accept-encoding") => {
-                    // Several lines are one list; they are read by the long way.
-                    if plain.accept_encoding.replace(value).is_some() {
-                        return None;
-                    }
+            // Most fields are told apart by their length.
+            let is_long_way = match name.len() {
+                15 if name.eq_ignore_ascii_case("accept-encoding") => {
+                    plain.accept_encoding.replace(value).is_some()
                 }
-                [b'i' | b'I', b'f' | b'F', b'-', ..] => {
-                    let is_tag = name.eq_ignore_ascii_case("if-none-match");
-                    if !is_tag || plain.if_none_match.replace(value).is_some() {
-                        return None;
-                    }
+                13 if name.eq_ignore_ascii_case("if-none-match") => {
+                    plain.if_none_match.replace(value).is_some()
                 }
-                [b'r' | b'R', ..] if name.eq_ignore_ascii_case("range") => return None,
-                _ => {}
+                5 => name.eq_ignore_ascii_case("range"),
+                8 | 17 | 19 => name.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("if-")),
+                _ => false,
+            };
+            // Several lines are one list; that, and the other conditions, are read by the long way.
+            if is_long_way {
+                return None;
             }
         }
         Some(plain)
