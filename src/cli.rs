@@ -83,6 +83,12 @@ pub(crate) struct ServerArgs {
     /// Threads for blocking work [default: one per shard, 2 or more]
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<NonZeroUsize>,
+    /// Submission and completion queue entries of io_uring, such as 1024:8192
+    #[arg(long, value_name = "SQ:CQ", hide_short_help = true)]
+    pub(crate) ring: Option<Pair>,
+    /// Receive buffers of a shard and bytes of each, such as 256:8192
+    #[arg(long, value_name = "COUNT:BYTES", hide_short_help = true)]
+    pub(crate) buffers: Option<Pair>,
     /// Access log: a file, - for standard output, or off
     #[arg(long, value_name = "FILE", default_value = "off")]
     pub(crate) access_log: AccessLog,
@@ -205,6 +211,22 @@ fn is_host(text: &str) -> bool {
 
 /// Where metrics and health are, unless somebody says otherwise.
 const ADMIN_DEFAULT: &str = "127.0.0.1:9090";
+
+/// Two numbers of a kind, each a power of two: sizes of rings and buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pair(pub(crate) u32, pub(crate) u32);
+
+impl FromStr for Pair {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Pair, String> {
+        let power = |text: &str| text.parse::<u32>().ok().filter(|number| number.is_power_of_two());
+        match text.split_once(':').map(|(first, second)| (power(first), power(second))) {
+            Some((Some(first), Some(second))) => Ok(Pair(first, second)),
+            _ => Err("give two powers of two, such as 1024:8192".into()),
+        }
+    }
+}
 
 /// `--admin`.
 #[derive(Debug, Clone, PartialEq, Eq)]

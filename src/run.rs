@@ -102,6 +102,16 @@ fn builder(args: &cli::ServerArgs, prepared: &Prepared) -> server::Builder {
             DriverChoice::Uring => shards::DriverChoice::Uring,
             DriverChoice::Epoll => shards::DriverChoice::Epoll,
         });
+    let (ring, buffers) = (args.ring, args.buffers);
+    let builder = builder.runtime(move |mut shards| {
+        if let Some(cli::Pair(submission, completion)) = ring {
+            shards = shards.ring_entries(submission, completion);
+        }
+        if let Some(cli::Pair(count, bytes)) = buffers {
+            shards = shards.buffers(count as usize, bytes as usize);
+        }
+        shards
+    });
     let builder = match args.shards {
         Some(count) => builder.shards(count.get()),
         None => builder,

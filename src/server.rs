@@ -36,7 +36,10 @@ pub struct Builder {
     connections_max: usize,
     beside: Vec<Site>,
     access_log: Option<AccessSink>,
+    runtime: Option<SetRuntime>,
 }
+
+type SetRuntime = Arc<dyn Fn(shards::Builder) -> shards::Builder + Send + Sync>;
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -117,6 +120,7 @@ impl Server {
             connections_max: usize::MAX,
             beside: Vec::new(),
             access_log: None,
+            runtime: None,
         }
     }
 
@@ -287,6 +291,17 @@ impl Builder {
         self
     }
 
+    /// Changes the set-up of the runtime below: ring sizes, buffers, cores, names. What this builder sets itself
+    /// (driver, inbox, number of shards) has been set already or will be.
+    #[must_use]
+    pub fn runtime(
+        mut self,
+        set: impl Fn(shards::Builder) -> shards::Builder + Send + Sync + 'static,
+    ) -> Self {
+        self.runtime = Some(Arc::new(set));
+        self
+    }
+
     /// Another listener with routes of its own, for example for an operator. It serves until the first one has
     /// ended, so that the end can be watched.
     #[must_use]
@@ -316,6 +331,9 @@ impl Builder {
         F: Fn(&Shard) -> Router + Send + Sync + 'static,
     {
         let mut shards = Shards::builder().driver(self.driver).inbox(self.limits.inbox_messages_max);
+        if let Some(runtime) = self.runtime.take() {
+            shards = runtime(shards);
+        }
         if let Some(count) = self.shards {
             shards = shards.shards(count);
         }

@@ -123,7 +123,14 @@ impl Launch {
 
     fn command(&self) -> Command {
         let mut command = self.confinement.command(&self.program);
-        command.args(&self.args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // One more set-up for the whole suite, such as "--ring 4:16 --buffers 2:8192".
+        let more = std::env::var("SHARDLET_TEST_ARGS").unwrap_or_default();
+        if matches!(self.args.first().map(String::as_str), Some("demo" | "serve" | "respond")) {
+            command.args(&self.args[..1]).args(more.split_whitespace()).args(&self.args[1..]);
+        } else {
+            command.args(&self.args);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
