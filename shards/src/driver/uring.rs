@@ -57,7 +57,9 @@ pub(crate) struct UringDriver {
     wake: Arc<WakeFd>,
     wake_armed: bool,
     stopping: bool,
+    /// How a receive is armed on a socket that has bytes, or that may have some.
     receive: ReceiveMode,
+    buffer_bytes: u32,
     /// Completions that were reaped; those before `at` have been given out.
     batch: Vec<Raw>,
     at: usize,
@@ -109,11 +111,7 @@ impl UringDriver {
         let buffers = RingBuffers::new(&ring.submitter(), options.buffers).map_err(|source| {
             Error::kernel(format!("register a ring of {} buffers", options.buffers), source)
         })?;
-        let receive = ReceiveMode {
-            multishot: options.multishot_receive,
-            poll_first: true,
-            buffer_bytes: options.buffer_bytes,
-        };
+        let receive = if options.multishot_receive { ReceiveMode::Multishot } else { ReceiveMode::Once };
         let mut driver = UringDriver {
             ring,
             buffers,
@@ -124,6 +122,7 @@ impl UringDriver {
             wake_armed: false,
             stopping: false,
             receive,
+            buffer_bytes: options.buffer_bytes as u32,
             batch: Vec::with_capacity(completions as usize),
             at: 0,
             batch_max: completions as usize,
@@ -280,18 +279,32 @@ impl UringDriver {
 
     /// Puts the operation of a slot to the kernel, at the start or once more.
     #[inline]
-    fn arm(&mut self, key: Key, poll_first: bool) {
+    fn arm(&mut self, key: Key, may_be_idle: bool) {
+        let mode = self.receive_mode(may_be_idle);
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.place = Place::Kernel;
-        let entry = entries::entry_for(slot, key, ReceiveMode { poll_first, ..self.receive });
+        let entry = entries::entry_for(slot, key, mode, self.buffer_bytes);
         self.push(entry);
     }
 
+    /// A receive that stays armed looks at the socket at once. Were it told to poll first, then what it finds
+    /// ready would be one event to it: it takes the bytes, and an end or a reset that was already behind them makes
+    /// no further event and is never told (io_uring/poll.c, `io_poll_check_events`). But looking takes a buffer in
+    /// hand and fails without one, so while there is none, an idle socket is watched for a single receive.
+    #[inline]
+    fn receive_mode(&self, may_be_idle: bool) -> ReceiveMode {
+        match self.receive {
+            ReceiveMode::Multishot if self.buffers.filled() > 0 => ReceiveMode::Multishot,
+            _ if may_be_idle => ReceiveMode::OnceWhenReady,
+            mode => mode,
+        }
+    }
+
     /// After a completion without MORE: the operation goes on, unless its end was asked for.
-    fn go_on(&mut self, key: Key, poll_first: bool) {
+    fn go_on(&mut self, key: Key, may_be_idle: bool) {
         match self.slots.get(key) {
             Some(slot) if slot.cancelling => self.end(key),
-            _ => self.arm(key, poll_first),
+            _ => self.arm(key, may_be_idle),
         }
     }
 

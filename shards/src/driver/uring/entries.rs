@@ -13,24 +13,24 @@ use io_uring::{
 };
 
 /// How a receive is armed.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ReceiveMode {
-    /// One entry for many completions, or one for one.
-    pub(super) multishot: bool,
-    /// Wait for the socket before anything else. Without it, arming on an idle socket looks for a buffer first
-    /// and fails when there is none.
-    pub(super) poll_first: bool,
-    /// Most bytes of one single-shot receive.
-    pub(super) buffer_bytes: usize,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReceiveMode {
+    /// One entry for many completions.
+    Multishot,
+    /// One entry for one.
+    Once,
+    /// One entry for one, and no buffer is looked for before the socket is ready. The others fail on an idle socket
+    /// when there is none.
+    OnceWhenReady,
 }
 
 /// The entry that starts, or starts again, the operation of a slot. It points into the slot.
 #[inline]
-pub(super) fn entry_for(slot: &mut Slot, key: Key, receive: ReceiveMode) -> Entry {
+pub(super) fn entry_for(slot: &mut Slot, key: Key, receive: ReceiveMode, buffer_bytes: u32) -> Entry {
     let fd = Fd(slot.fd.0);
     let entry = match &mut slot.work {
         Work::Accept => opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build(),
-        Work::Receive { .. } => receive_entry(fd, receive),
+        Work::Receive { .. } => receive_entry(fd, receive, buffer_bytes),
         Work::Send { buffer, message } => match message {
             Some(message) => {
                 message.point_at(buffer);
@@ -58,14 +58,13 @@ pub(super) fn entry_for(slot: &mut Slot, key: Key, receive: ReceiveMode) -> Entr
 }
 
 #[inline]
-fn receive_entry(fd: Fd, mode: ReceiveMode) -> Entry {
-    let mut ioprio = if mode.poll_first { RECVSEND_POLL_FIRST } else { 0 };
-    // A multishot receive takes its length from the buffers; older kernels insist on 0.
-    let mut len = mode.buffer_bytes as u32;
-    if mode.multishot {
-        ioprio |= RECV_MULTISHOT;
-        len = 0;
-    }
+fn receive_entry(fd: Fd, mode: ReceiveMode, buffer_bytes: u32) -> Entry {
+    let (ioprio, len) = match mode {
+        // A multishot receive takes its length from the buffers; older kernels insist on 0.
+        ReceiveMode::Multishot => (RECV_MULTISHOT, 0),
+        ReceiveMode::Once => (0, buffer_bytes),
+        ReceiveMode::OnceWhenReady => (RECVSEND_POLL_FIRST, buffer_bytes),
+    };
     let entry = opcode::Recv::new(fd, std::ptr::null_mut(), len).ioprio(ioprio).buf_group(GROUP);
     entry.build().flags(Flags::BUFFER_SELECT)
 }

@@ -1,6 +1,7 @@
 //! What only this driver has: single-shot fallbacks, races of a cancel, teardown with the kernel at work; and in
-//! `pressure.rs` rings that overflow and buffers that run out. The contract itself is tested for all drivers in `contract_tests.rs`.
+//! `ends.rs` peers that leave, in `pressure.rs` rings that overflow and buffers that run out. The contract itself is tested for all drivers in `contract_tests.rs`.
 
+mod ends;
 mod pressure;
 
 use super::*;
