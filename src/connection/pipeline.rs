@@ -81,6 +81,10 @@ pub(super) struct Pipeline {
 
 impl Pipeline {
     pub(super) fn push(&mut self, entry: InFlight) {
+        if self.queue.capacity() == 0 {
+            // Nearly always there is one: four would cost half a kilobyte for each parked request.
+            self.queue.reserve_exact(1);
+        }
         self.queue.push_back(entry);
     }
 

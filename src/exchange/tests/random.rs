@@ -181,7 +181,7 @@ fn random_schedules() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     match number("SHARDLET_SEED") {
         Some(seed) => drop(run(seed)),
-        None => run_seeds(number("SHARDLET_SEEDS").unwrap_or(300)),
+        None => run_seeds(number("SHARDLET_SEEDS").unwrap_or(2_000)),
     }
 }
 
