@@ -60,37 +60,53 @@ impl Service {
         mut head: HeadHolder,
     ) -> HeadHolder {
         while let Some(next) = self.exchanges.next_action(exchange) {
-            match next {
-                Next::Run(callback) => head = self.run(connection, exchange, callback, head),
-                Next::ErrorDispatch(status) => {
-                    head = self.run_error_dispatch(connection, exchange, status, head);
-                }
-                Next::SendContinue => {
-                    let sequence = connection.pipeline.find(exchange).map(|entry| entry.sequence);
-                    if sequence.is_some_and(|sequence| connection.cycle.take_continue(sequence)) {
-                        mark(connection, exchange, |entry| entry.owes_continue = true);
-                    }
-                }
-                Next::Flush => mark(connection, exchange, |entry| entry.flush = true),
-                Next::FinishResponse => {
-                    mark(connection, exchange, |entry| entry.finished = true);
-                    self.encode(connection);
-                }
-                // What is left of the content is the cycle's to throw away: for the exchange it is over.
-                Next::DiscardInput => self.exchanges.input_ended(exchange),
-                Next::AbortConnection => {
-                    connection.closing = Closing::Reset;
-                    self.drop_entry(connection, exchange);
-                }
-                Next::Timer => self.arm_exchange_timer(connection, exchange),
-                Next::Released => {
-                    self.drop_entry(connection, exchange);
-                    return head;
-                }
+            let released;
+            (head, released) = self.carry_out(connection, exchange, next, head);
+            if released {
+                return head;
             }
         }
         self.exchanges.keep_head(exchange, &head);
         head
+    }
+
+    /// Carries out one thing. Gives the loan back, and whether the exchange is over with it.
+    pub(super) fn carry_out(
+        &self,
+        connection: &mut Connection,
+        exchange: Key,
+        next: Next,
+        head: HeadHolder,
+    ) -> (HeadHolder, bool) {
+        match next {
+            Next::Run(callback) => return (self.run(connection, exchange, callback, head), false),
+            Next::ErrorDispatch(status) => {
+                return (self.run_error_dispatch(connection, exchange, status, head), false);
+            }
+            Next::SendContinue => {
+                let sequence = connection.pipeline.find(exchange).map(|entry| entry.sequence);
+                if sequence.is_some_and(|sequence| connection.cycle.take_continue(sequence)) {
+                    mark(connection, exchange, |entry| entry.owes_continue = true);
+                }
+            }
+            Next::Flush => mark(connection, exchange, |entry| entry.flush = true),
+            Next::FinishResponse => {
+                mark(connection, exchange, |entry| entry.finished = true);
+                self.encode(connection);
+            }
+            // What is left of the content is the cycle's to throw away: for the exchange it is over.
+            Next::DiscardInput => self.exchanges.input_ended(exchange),
+            Next::AbortConnection => {
+                connection.closing = Closing::Reset;
+                self.drop_entry(connection, exchange);
+            }
+            Next::Timer => self.arm_exchange_timer(connection, exchange),
+            Next::Released => {
+                self.drop_entry(connection, exchange);
+                return (head, true);
+            }
+        }
+        (head, false)
     }
 
     fn drop_entry(&self, connection: &mut Connection, exchange: Key) {

@@ -1,6 +1,6 @@
 //! Received bytes: heads become exchanges, content goes to the exchange it belongs to.
 
-use super::{Closing, Connection, Service, pipeline::InFlight};
+use super::{Closing, Connection, Service, pipeline::InFlight, plain::Plain};
 use crate::{
     error::{EndReason, Error},
     exchange::seam::{Begin, HeadHolder, Loan, Received},
@@ -147,6 +147,14 @@ impl Service {
             // Until it is answered nobody knows in which protocol the next byte is (RFC 9110 §7.8).
             let _ = connection.cycle.hold_next(true);
         }
+        let reply = ReplyTo::new(head, true);
+        if self.is_plain(connection, &target, framing) {
+            let head_len = loan.head_len;
+            let mut loan = self.serve_plain(connection, loan, Plain { target, reply, sequence });
+            loan.bytes.advance(head_len);
+            self.perform(connection, actions);
+            return loan;
+        }
         let exchange = self.exchanges.begin(Begin {
             owner: connection.key.to_u64(),
             coordinated: route.is_some_and(|route| route.make_coordinator.is_some()),
@@ -158,7 +166,6 @@ impl Service {
         if let Some(limit) = limit.filter(|_| framing.body != BodyKind::None) {
             self.exchanges.set_body_limit(exchange, limit);
         }
-        let reply = ReplyTo::new(head, true);
         let is_safe = is_safe(head);
         let mut entry = InFlight::new(exchange, sequence, reply, is_safe, target);
         entry.pending = self.note_request(head);
@@ -346,7 +353,7 @@ impl Service {
 }
 
 /// RFC 9110 §9.2.1.
-fn is_safe(head: Head<'_>) -> bool {
+pub(super) fn is_safe(head: Head<'_>) -> bool {
     matches!(head.method_kind(), Method::Get | Method::Head | Method::Options | Method::Trace)
 }
 

@@ -18,6 +18,7 @@ mod dispatch;
 mod input;
 mod output;
 mod pipeline;
+mod plain;
 mod service;
 #[cfg(test)]
 mod tests;

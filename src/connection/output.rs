@@ -21,7 +21,7 @@ use shards::{
 /// What waits to be sent on a connection, behind the send that is in flight.
 #[derive(Debug, Default)]
 pub(super) struct Output {
-    head: Vec<u8>,
+    pub(super) head: Vec<u8>,
     rest: Vec<Bytes>,
     rest_bytes: usize,
     sending: bool,
@@ -34,12 +34,17 @@ impl Output {
         self.sending
     }
 
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.head.len() + self.rest_bytes
     }
 
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether an answer may be put right behind what waits.
+    pub(super) fn takes_answer(&self, bound: usize) -> bool {
+        self.rest.is_empty() && self.refusal.is_none() && self.head.len() < bound
     }
 
     pub(super) fn owe_refusal(&mut self, reject: Reject, to_head: bool) {
@@ -153,11 +158,7 @@ impl Service {
         let Connection { pipeline, output, cycle, .. } = connection;
         let entry = pipeline.answering().expect("the caller saw it");
         entry.flush = false;
-        if output.head.capacity() == 0
-            && let Some(buffer) = self.buffers.borrow_mut().pop()
-        {
-            output.head = buffer;
-        }
+        self.lend_buffer(output);
         if entry.frame.is_none() {
             entry.reply.persistent = cycle.may_persist(entry.sequence, newest_unread);
             self.encode_head(entry, output);
@@ -195,6 +196,16 @@ impl Service {
             self.drop_behind(connection, sequence);
         }
         true
+    }
+
+    /// Gives the output a buffer of the pool if it has none.
+    #[inline]
+    pub(super) fn lend_buffer(&self, output: &mut Output) {
+        if output.head.capacity() == 0
+            && let Some(buffer) = self.buffers.borrow_mut().pop()
+        {
+            output.head = buffer;
+        }
     }
 
     fn encode_head(&self, entry: &mut InFlight, output: &mut Output) {
@@ -237,11 +248,6 @@ impl Service {
         connection.output.sending = true;
         let outgoing = connection.output.take();
         connection.socket.send(outgoing);
-        if connection.output.head.capacity() == 0
-            && let Some(buffer) = self.buffers.borrow_mut().pop()
-        {
-            connection.output.head = buffer;
-        }
     }
 
     /// The kernel has taken everything that was sent, or failed.

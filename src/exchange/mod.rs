@@ -105,6 +105,7 @@ use crate::error::{Error, Result};
 #[allow(unused_imports, reason = "a list for those who drive exchanges")]
 pub(crate) mod seam {
     pub(crate) use super::{
+        core::Core,
         life::{Callback, Phase, State, Wait},
         listeners::Guardian,
         output::OutputQueue,

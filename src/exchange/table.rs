@@ -208,6 +208,11 @@ impl Exchanges {
 
     /// Begins an exchange.
     pub(crate) fn begin(&self, begin: Begin) -> Key {
+        self.begin_core(begin).key.get()
+    }
+
+    /// The same, with the core in hand: for callers that go on with it at once.
+    pub(crate) fn begin_core(&self, begin: Begin) -> Rc<Core> {
         let core = self.pool.borrow_mut().pop().unwrap_or_else(|| Rc::new(Core::new(self.hub.clone())));
         let key = self.table.borrow_mut().insert(core.clone());
         core.begin(key, begin.owner, begin.has_body);
@@ -223,7 +228,7 @@ impl Exchanges {
             has_body: begin.has_body,
             wait: begin.wait,
         });
-        key
+        core
     }
 
     /// Runs the callback that `next_action` has asked for, inside the fence (L-14), with the head on loan. The

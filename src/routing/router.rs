@@ -310,6 +310,12 @@ fn covers(pattern: &str, route: &str) -> bool {
 const REST: &str = "rest";
 
 impl Route {
+    /// Whether a handler is all there is to the route.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.filters.is_empty() && self.make_coordinator.is_none() && !self.has_parameters
+    }
+
     pub(crate) fn has_parameters(&self) -> bool {
         self.has_parameters
     }
