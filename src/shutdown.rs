@@ -70,22 +70,22 @@ impl<'a> Phases<'a> {
     }
 
     pub(crate) async fn run(&self, listeners: Vec<Listener>) {
-        time::sleep(self.plan.borrow().map_or(Duration::ZERO, |plan| plan.notice)).await;
+        self.until(|_| false, |plan| plan.notice).await;
         drop(listeners);
         self.service.drain();
-        self.until_empty(|plan| plan.grace).await;
+        self.until(|service| service.connection_count() == 0, |plan| plan.grace).await;
         self.service.force(EndReason::Shutdown);
-        self.until_empty(|plan| plan.write).await;
+        self.until(|service| service.connection_count() == 0, |plan| plan.write).await;
         self.service.cut_all();
     }
 
-    /// Waits for the last connection to end, at most as long as the plan says now.
-    async fn until_empty(&self, bound: impl Fn(ShutdownPlan) -> Duration) {
+    /// Waits until `is_over`, at most as long as the plan says now: a hastier one that arrives meanwhile is obeyed.
+    async fn until(&self, is_over: impl Fn(&Service) -> bool, bound: impl Fn(ShutdownPlan) -> Duration) {
         let began = self.shard.now();
         loop {
             let plan = self.plan.borrow().unwrap_or_else(ShutdownPlan::now);
-            let over = self.shard.now().saturating_sub(began) >= bound(plan);
-            if self.service.connection_count() == 0 || over {
+            let is_late = self.shard.now().saturating_sub(began) >= bound(plan);
+            if is_over(self.service) || is_late {
                 return;
             }
             time::sleep(LOOK).await;

@@ -1,5 +1,5 @@
 //! One generator shard: sockets between the schedule and the record. It sends what the schedule hands out, feeds what
-//! comes back to each connection's [`Line`], and reconnects. All state is the shard's own.
+//! comes back to each connection's `Line`, and reconnects. All state is the shard's own.
 //!
 //! ```text
 //!  alarm, answer ─▶ pump ─▶ Schedule::next ─▶ Link (queue, send) ─▶ socket
