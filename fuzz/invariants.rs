@@ -15,7 +15,7 @@ fn pieces(data: &[u8]) -> [usize; 3] {
 }
 
 /// The parser of request heads.
-pub fn head(data: &[u8]) {
+pub(crate) fn head(data: &[u8]) {
     let mut index = HeadIndex::default();
     let whole = parse(data, &mut index, &LIMITS);
     if let Ok(Parsed::Complete { head_len }) = whole {
@@ -61,7 +61,7 @@ fn accepted_head(bytes: &[u8], index: &HeadIndex) {
 }
 
 /// The framing of accepted heads.
-pub fn framing(data: &[u8]) {
+pub(crate) fn framing(data: &[u8]) {
     // Two seeds of one: the bytes as a whole head, and as the fields of a head that is fine without them.
     let wrapped = [b"POST /echo HTTP/1.1\r\nHost: x\r\n", data, b"\r\n\r\n"].concat();
     for bytes in [data, &wrapped] {
@@ -89,7 +89,7 @@ pub fn framing(data: &[u8]) {
 }
 
 /// The decoder of request content.
-pub fn body(data: &[u8]) {
+pub(crate) fn body(data: &[u8]) {
     let Some((&first, data)) = data.split_first() else {
         return;
     };
@@ -125,7 +125,7 @@ fn decoded(kind: BodyKind, data: &[u8], piece: usize) -> Decoded {
 }
 
 /// The client's parser of responses.
-pub fn response(data: &[u8]) {
+pub(crate) fn response(data: &[u8]) {
     let whole = responded(data, usize::MAX);
     for piece in pieces(data) {
         assert_eq!(responded(data, piece), whole);

@@ -7,7 +7,7 @@ use crate::{
     failure::{Exit, Failure},
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use shards::{DriverChoice, ProbeReport};
+use shards::DriverChoice;
 use std::{
     fmt::Write,
     fs,
@@ -23,8 +23,6 @@ use std::{
 pub(crate) struct Prepared {
     /// Where to listen.
     pub(crate) place: Place,
-    /// The driver that works, and what the probe found.
-    pub(crate) driver: ProbeReport,
     /// Lines for the log.
     pub(crate) warnings: Vec<String>,
 }
@@ -38,15 +36,15 @@ pub(crate) enum Place {
     Unix(PathBuf),
 }
 
-/// Raises limits, settles the driver and makes sure that the address can be had.
+/// Raises limits, makes sure that the driver works here and that the address can be had.
 pub(crate) fn prepare(args: &ServerArgs) -> Result<Prepared, Failure> {
     let limit = raise_descriptor_limit();
-    let driver = find_driver(args.driver)?;
+    check_driver(args.driver)?;
     let place = check_listen(&args.listen())?;
-    Ok(Prepared { place, driver, warnings: descriptor_warning(limit).into_iter().collect() })
+    Ok(Prepared { place, warnings: descriptor_warning(limit).into_iter().collect() })
 }
 
-fn find_driver(choice: cli::DriverChoice) -> Result<ProbeReport, Failure> {
+fn check_driver(choice: cli::DriverChoice) -> Result<(), Failure> {
     let choice = match choice {
         cli::DriverChoice::Auto => DriverChoice::Auto,
         cli::DriverChoice::Uring => DriverChoice::Uring,
@@ -54,7 +52,7 @@ fn find_driver(choice: cli::DriverChoice) -> Result<ProbeReport, Failure> {
     };
     let refusal =
         |error: shards::Error| Failure::new(Exit::Environment, error.to_string(), "or use --driver auto");
-    choice.resolve().map_err(refusal)
+    choice.resolve().map(drop).map_err(refusal)
 }
 
 /// Makes sure that nobody listens there. The shards' own sockets share their port (SO_REUSEPORT, socket(7)), so a second

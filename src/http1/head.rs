@@ -308,8 +308,8 @@ impl<'a> Head<'a> {
     }
 
     /// A snapshot that outlives the receive buffer: two allocations of exact size.
-    pub fn to_owned_head(&self) -> OwnedHead {
-        OwnedHead::from(*self)
+    pub fn to_owned_head(self) -> OwnedHead {
+        OwnedHead::from(self)
     }
 }
 
