@@ -336,7 +336,7 @@ impl Service {
         self.encode(connection);
     }
 
-    fn abort_on_finish(&self, connection: &mut Connection) {
+    pub(super) fn abort_on_finish(&self, connection: &mut Connection) {
         for exchange in connection.pipeline.live() {
             if self.aborts_on_finish(connection, exchange) {
                 self.exchanges.peer_finished(exchange);

@@ -23,6 +23,8 @@ pub(super) enum Waiting {
     Idle,
     /// The peer's end, after ours.
     Linger,
+    /// The application, while nothing is received: the peer's end would not be seen.
+    Paused,
     /// The application: its own timeouts apply.
     Application,
 }
@@ -86,6 +88,7 @@ impl Connection {
             Phase::Body | Phase::LastBody | Phase::Drain if !self.paused => Waiting::Body,
             Phase::Idle if quiet && self.cycle.taken() == 0 => Waiting::Head,
             Phase::Idle if quiet => Waiting::Idle,
+            _ if self.paused => Waiting::Paused,
             _ => Waiting::Application,
         }
     }
@@ -112,7 +115,8 @@ impl Service {
         let input = connection.awaited_input();
         let request = connection.cycle.taken();
         let watch = &connection.deadlines.input;
-        let renewed = input != watch.waiting || request != watch.request || input == Waiting::Idle;
+        // Not at every event: the timer's own event must not move an idle connection's deadline.
+        let renewed = input != watch.waiting || request != watch.request;
         if renewed {
             let at = self.now().saturating_add(first_window(&self.limits, input));
             let mark = (input == Waiting::Body).then_some(connection.body_received);
@@ -162,7 +166,10 @@ impl Service {
                 (watch.mark, watch.at) = (Some(moved), at);
                 continue;
             }
-            connection.deadlines.of(side).at = Duration::MAX;
+            connection.deadlines.of(side).at = match waiting {
+                Waiting::Paused => self.now() + next_window(&self.limits, waiting),
+                _ => Duration::MAX,
+            };
             self.expired(connection, waiting);
             if connection.closing != Closing::No {
                 return;
@@ -213,10 +220,15 @@ impl Service {
                 connection.closing = Closing::Reset;
                 self.end_exchanges(connection, EndReason::WriteTimeout);
             }
-            Waiting::Application => {}
+            // Buffered requests hide the end of their client (a fault of other containers).
+            Waiting::Paused if connection.socket.has_peer_ended() => self.abort_on_finish(connection),
+            Waiting::Paused | Waiting::Application => {}
         }
     }
 }
+
+/// How often a connection that receives nothing is asked whether its peer is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 fn first_window(limits: &Limits, waiting: Waiting) -> Duration {
     match waiting {
@@ -238,6 +250,7 @@ fn next_window(limits: &Limits, waiting: Waiting) -> Duration {
         Waiting::Write => Duration::from_millis(limits.write_progress_window_ms),
         Waiting::Idle => Duration::from_millis(limits.idle_timeout_ms),
         Waiting::Linger => Duration::from_millis(limits.linger_timeout_ms),
+        Waiting::Paused => LOOK_EVERY,
         Waiting::Application => Duration::MAX,
     }
 }

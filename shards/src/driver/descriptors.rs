@@ -136,7 +136,10 @@ impl Descriptors {
     pub(super) fn send_progress(&self, fd: Descriptor) -> io::Result<SendProgress> {
         let socket = self.get(fd)?;
         let unacknowledged = super::uring::send_queue_bytes(socket)?;
-        Ok(SendProgress { unacknowledged, acknowledged: super::uring::acknowledged_bytes(socket) })
+        let tcp = super::uring::tcp_progress(socket);
+        // include/net/tcp_states.h: TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK, CLOSING.
+        let peer_ended = tcp.is_some_and(|(state, _)| matches!(state, 6 | 7 | 8 | 9 | 11));
+        Ok(SendProgress { unacknowledged, acknowledged: tcp.map(|(_, bytes)| bytes), peer_ended })
     }
 }
 

@@ -120,6 +120,8 @@ pub(crate) struct SendProgress {
     pub(crate) unacknowledged: u64,
     /// Bytes that the peer has acknowledged, ever, where the kernel counts them (TCP_INFO).
     pub(crate) acknowledged: Option<u64>,
+    /// The peer's end has arrived, whether or not all before it has been received.
+    pub(crate) peer_ended: bool,
 }
 
 macro_rules! each {

@@ -256,7 +256,7 @@ impl SimDriver {
 
     pub(crate) fn send_progress(&self, fd: Descriptor) -> io::Result<SendProgress> {
         let unacknowledged = self.net.unacknowledged(self.socket_id(fd)) as u64;
-        Ok(SendProgress { unacknowledged, acknowledged: None })
+        Ok(SendProgress { unacknowledged, acknowledged: None, peer_ended: false })
     }
 
     pub(crate) fn account(&self) -> DriverAccount {

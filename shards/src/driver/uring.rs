@@ -36,7 +36,7 @@ use crate::{
 };
 use entries::ReceiveMode;
 use io_uring::squeue;
-pub(super) use ring::{Extras, Raw, Ring, acknowledged_bytes, send_queue_bytes};
+pub(super) use ring::{Extras, Raw, Ring, send_queue_bytes, tcp_progress};
 use std::{
     collections::VecDeque,
     fmt, io,

@@ -216,8 +216,14 @@ impl Socket {
     /// transport does not tell (UNIX sockets), bytes that have left the socket's queue.
     pub fn acknowledged(&self) -> io::Result<u64> {
         let fd = self.fd()?;
-        let SendProgress { unacknowledged, acknowledged } = self.shard.driver().send_progress(fd)?;
+        let SendProgress { unacknowledged, acknowledged, .. } = self.shard.driver().send_progress(fd)?;
         Ok(acknowledged.unwrap_or_else(|| self.sent_bytes().saturating_sub(unacknowledged)))
+    }
+
+    /// Whether the peer's end (FIN or RST) has arrived, behind whatever has not been received yet. Only TCP tells.
+    pub fn has_peer_ended(&self) -> bool {
+        let progress = self.fd().and_then(|fd| self.shard.driver().send_progress(fd));
+        progress.is_ok_and(|progress| progress.peer_ended)
     }
 
     /// As [`Socket::unacknowledged`], by the socket's name on its shard.

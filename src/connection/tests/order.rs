@@ -107,6 +107,22 @@ fn heads_cut_in_the_middle_are_not_one_slow_head() {
     assert_eq!(bodies(&client.received()).len(), 30);
 }
 
+/// An idle connection ends at its time, though the timer was armed for something else before and woke up early.
+#[test]
+fn idle_connections_end_at_their_time() {
+    let world = world(Limits::DEFAULT);
+    let client = world.simulation.connect(PORT);
+    world.simulation.run_for(Duration::from_secs(1));
+    for _ in 0..3 {
+        client.write(get("/plain?00").as_bytes());
+        world.simulation.run_for(Duration::from_secs(7));
+    }
+    world.simulation.run_for(Duration::from_secs(52));
+    assert!(!client.is_closed());
+    world.simulation.run_for(Duration::from_secs(2));
+    assert_eq!(client.end(), Some(End::Fin));
+}
+
 /// S1: silent, partial, and trickling heads end at ten seconds.
 #[test]
 fn fault_s1_slow_heads() {

@@ -203,9 +203,9 @@ pub(in crate::driver) fn send_queue_bytes(fd: BorrowedFd<'_>) -> io::Result<u64>
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(bytes.max(0) as u64) }
 }
 
-/// Bytes that the peer of a TCP socket has acknowledged since it was connected (tcp(7), TCP_INFO). `None` where the
-/// socket is of another kind or the kernel tells less.
-pub(in crate::driver) fn acknowledged_bytes(fd: BorrowedFd<'_>) -> Option<u64> {
+/// State of a TCP socket, and bytes that its peer has acknowledged since it was connected (tcp(7), TCP_INFO). `None`
+/// where the socket is of another kind or the kernel tells less.
+pub(in crate::driver) fn tcp_progress(fd: BorrowedFd<'_>) -> Option<(u8, u64)> {
     let mut info = [0_u64; 32];
     let mut length = size_of_val(&info) as libc::socklen_t;
     let into = info.as_mut_ptr().cast::<libc::c_void>();
@@ -214,7 +214,7 @@ pub(in crate::driver) fn acknowledged_bytes(fd: BorrowedFd<'_>) -> Option<u64> {
         unsafe { libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, into, &raw mut length) };
     // linux/tcp.h: eight bytes, 24 numbers of 32 bits, two rates, then `tcpi_bytes_acked`.
     const AT: usize = (8 + 24 * 4 + 2 * 8) / 8;
-    (answer == 0 && length as usize >= (AT + 1) * 8).then(|| info[AT])
+    (answer == 0 && length as usize >= (AT + 1) * 8).then(|| (info[0].to_ne_bytes()[0], info[AT]))
 }
 
 /// Threads of the kernel for work that blocks, per ring and kind.
