@@ -138,12 +138,6 @@ impl Exchanges {
         }
     }
 
-    /// Whether nobody listens to the exchange and nobody else knows it.
-    #[inline]
-    pub(crate) fn is_plain(core: &Core) -> bool {
-        core.rare.borrow().is_none()
-    }
-
     /// The whole answer of a plain exchange is in the connection's output, `count` bytes of content: it is over.
     pub(crate) fn end_plain_core(&self, core: &Rc<Core>, count: u64) {
         core.output.borrow_mut().note_accepted(count);
