@@ -423,7 +423,7 @@ fn bytes_after_the_last_request_are_nothing() {
     for_each_server(Limits::DEFAULT, |server| {
         let mut client = server.connect();
         client.send("GET /plain HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\nGET /plain HTTP/1.1\r\nHost: t\r\n\r\n");
-        client.send_if_open([b'x'; 100_000]);
+        client.send_if_open(vec![b'x'; 100_000]);
         assert_eq!(client.read_response().field("connection"), Some("close"));
         assert!(client.read_until_close().is_empty());
         server.expect_rest();

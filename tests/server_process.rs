@@ -1,0 +1,292 @@
+//! The program under attack, seen from outside: descriptors, memory, CPU time, signals, counters. On both drivers.
+
+mod common;
+
+use common::{DEADLINE, Launch, Server, client::Client, for_each_driver, process, wait_for};
+use serde_json::Value;
+use std::{
+    net::TcpStream,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+fn demo(driver: &str) -> Launch {
+    Launch::server(&["demo", "--shards", "2"], driver)
+}
+
+fn stats(server: &Server) -> Value {
+    serde_json::from_str(server.connect().get("/stats").text()).expect("JSON")
+}
+
+fn number(stats: &Value, name: &str) -> u64 {
+    stats[name].as_u64().unwrap_or_else(|| panic!("{name} is not a number that is at least 0: {stats}"))
+}
+
+/// Every exchange has ended once or is live, on every shard, at every moment.
+fn expect_balance(stats: &Value) {
+    for part in stats["shards"].as_array().expect("shards").iter().chain([stats]) {
+        let ends: u64 = part["ends"].as_object().expect("ends").values().filter_map(Value::as_u64).sum();
+        assert_eq!(ends + number(part, "live"), number(part, "started"), "{part}");
+        let active = number(part, "sync_active") + number(part, "async_active");
+        assert!(active <= number(part, "live"), "{part}");
+        number(part, "pending_write_bytes");
+        number(part, "connections");
+    }
+}
+
+fn expect_baseline(server: &Server, descriptors: usize) {
+    let back = || process::descriptors(server.pid()) <= descriptors;
+    assert!(wait_for(DEADLINE, back), "{:?}", process::descriptor_targets(server.pid()));
+    expect_balance(&stats(server));
+}
+
+/// A connection on each of the two shards.
+fn one_on_each(server: &Server) -> [Client; 2] {
+    let mut found = [None, None];
+    let all = wait_for(DEADLINE, || {
+        let mut client = server.connect();
+        let shard = client.get("/plaintext").field("x-shard").and_then(|text| text.parse::<usize>().ok());
+        found[shard.expect("a shard's number")] = Some(client);
+        found.iter().all(Option::is_some)
+    });
+    assert!(all, "one shard gets every connection");
+    found.map(|client| client.expect("found"))
+}
+
+#[test]
+fn fault_f1_connect_storm() {
+    for_each_driver(|driver| {
+        let server = demo(driver).start();
+        let mut honest = one_on_each(&server);
+        let baseline = process::descriptors(server.pid());
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let address = server.address();
+            let storms: Vec<_> = (0..2)
+                .map(|_| scope.spawn(move || (0..1500).for_each(|_| drop(TcpStream::connect(address)))))
+                .collect();
+            let watcher = scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    expect_balance(&stats(&server));
+                }
+            });
+            let mut slowest = Duration::ZERO;
+            while storms.iter().any(|storm| !storm.is_finished()) {
+                for client in &mut honest {
+                    let start = Instant::now();
+                    assert_eq!(client.get("/plaintext").status, 200);
+                    slowest = slowest.max(start.elapsed());
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+            watcher.join().expect("balance");
+            println!("{driver}: slowest honest answer in the storm {slowest:?}");
+            assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+        });
+        expect_baseline(&server, baseline);
+    });
+}
+
+#[test]
+fn fault_f2_out_of_descriptors() {
+    for_each_driver(|driver| {
+        let server = demo(driver).descriptors(96).start();
+        let cpu = process::cpu_time(server.pid());
+        let held: Vec<_> = (0..150).filter_map(|_| TcpStream::connect(server.address()).ok()).collect();
+        thread::sleep(Duration::from_secs(2));
+        let used = process::cpu_time(server.pid()) - cpu;
+        assert!(used < Duration::from_millis(600), "{used:?} of CPU time while full");
+        drop(held);
+        let start = Instant::now();
+        assert_eq!(server.connect().get("/plaintext").status, 200);
+        println!(
+            "{driver}: served {:?} after the descriptors came back, {used:?} of CPU while full",
+            start.elapsed()
+        );
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        let now = stats(&server);
+        let pauses: u64 =
+            now["shards"].as_array().expect("shards").iter().map(|s| number(s, "accept_pauses")).sum();
+        let refused: u64 =
+            now["shards"].as_array().expect("shards").iter().map(|s| number(s, "connections_refused")).sum();
+        assert!(pauses + refused > 0 && pauses < 2 * 20 * 4, "{pauses} pauses, {refused} refused");
+        expect_balance(&now);
+    });
+}
+
+#[test]
+fn fault_l4_a_thousand_panics() {
+    for_each_driver(|driver| {
+        let server = demo(driver).start();
+        let mut client = server.connect();
+        client.get("/panic");
+        let (baseline, before) = (process::descriptors(server.pid()), process::resident_kib(server.pid()));
+        for _ in 0..1000 {
+            let response = client.get("/panic");
+            assert_eq!(response.status, 500);
+            if response.field("connection") == Some("close") {
+                client = server.connect();
+            }
+        }
+        drop(client);
+        let now = stats(&server);
+        assert_eq!(number(&now, "panics"), 1001);
+        expect_baseline(&server, baseline);
+        let grown = process::resident_kib(server.pid()).saturating_sub(before);
+        assert!(grown < 4096, "{grown} KiB more after 1000 panics");
+    });
+}
+
+#[test]
+fn fault_l5_a_blocked_shard_blocks_no_other() {
+    for_each_driver(|driver| {
+        let server = demo(driver).start();
+        let [mut blocked, mut other] = one_on_each(&server);
+        blocked.send("GET /block?ms=1000 HTTP/1.1\r\nHost: t\r\n\r\n");
+        let start = Instant::now();
+        let mut slowest = Duration::ZERO;
+        while start.elapsed() < Duration::from_millis(700) {
+            let asked = Instant::now();
+            assert_eq!(other.get("/plaintext").status, 200);
+            slowest = slowest.max(asked.elapsed());
+            // A pace: a connection has a bound of requests, and the next one might be on the other shard.
+            thread::sleep(Duration::from_millis(1));
+        }
+        println!("{driver}: slowest answer of the other shard {slowest:?}");
+        assert!(slowest < Duration::from_millis(300), "{slowest:?}");
+        assert_eq!(blocked.read_response().status, 200);
+    });
+}
+
+/// 81: idle ones close, parked and pipelined ones are answered, what is behind is not begun, new ones are refused.
+#[test]
+fn fault_81_term_with_parked_busy_and_idle() {
+    for_each_driver(|driver| {
+        let mut server = demo(driver).start();
+        let (mut idle, mut parked, mut two) = (server.connect(), server.connect(), server.connect());
+        let mut silent = server.connect();
+        idle.get("/plaintext");
+        parked.send("GET /delay?ms=700 HTTP/1.1\r\nHost: t\r\n\r\n");
+        two.send("GET /delay?ms=700 HTTP/1.1\r\nHost: t\r\n\r\n".repeat(2));
+        assert!(wait_for(DEADLINE, || number(&stats(&server), "async_active") == 4));
+        let start = Instant::now();
+        server.signal("TERM");
+        assert!(idle.read_until_close().is_empty() && silent.read_until_close().is_empty());
+        assert!(start.elapsed() < Duration::from_millis(600), "idle ones wait: {:?}", start.elapsed());
+        let response = parked.read_response();
+        assert_eq!((response.text(), response.field("connection")), ("waited 700 ms\n", Some("close")));
+        assert_eq!(two.read_response().field("connection"), None);
+        assert_eq!(two.read_response().field("connection"), Some("close"));
+        assert!(two.read_until_close().is_empty());
+        drop((parked, two));
+        assert_eq!(server.wait_end().code(), Some(0));
+        assert!(start.elapsed() < Duration::from_secs(5));
+    });
+}
+
+/// 84: INT tells what is parked at once; a second one cuts.
+#[test]
+fn fault_84_int_and_int_again() {
+    for_each_driver(|driver| {
+        for signals in [&["INT"][..], &["INT", "INT"], &["TERM", "INT"]] {
+            let mut server = demo(driver).start();
+            let mut parked = server.connect();
+            parked.send("GET /delay?ms=600000 HTTP/1.1\r\nHost: t\r\n\r\n");
+            let mut events = server.connect();
+            events.send("GET /events?ms=10 HTTP/1.1\r\nHost: t\r\n\r\n");
+            assert!(wait_for(DEADLINE, || number(&stats(&server), "live") >= 2));
+            let start = Instant::now();
+            for name in signals {
+                server.signal(name);
+            }
+            let said = parked.read_until_close();
+            assert!(
+                said.is_empty() || said.starts_with(b"HTTP/1.1 503 "),
+                "{}",
+                String::from_utf8_lossy(&said)
+            );
+            let _ = events.read_until_close();
+            // The second INT is acted upon at once, with the exit code of an end that was not orderly, unless the
+            // first had ended everything before it came.
+            let code = server.wait_end().code();
+            assert!(
+                code == Some(0) || (code == Some(1) && signals == ["INT", "INT"]),
+                "{signals:?}: {code:?}"
+            );
+            assert!(start.elapsed() < Duration::from_secs(5), "{signals:?}: {:?}", start.elapsed());
+        }
+    });
+}
+
+/// 64, 67 to 70: nothing before the decision, a bare 100, a refusal that closes.
+#[test]
+fn fault_69_the_application_decides_about_100() {
+    for_each_driver(|driver| {
+        let server = demo(driver).start();
+        let head = |query: &str| {
+            format!(
+                "POST /upload{query} HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"
+            )
+        };
+        let mut client = server.connect();
+        for _ in 0..50 {
+            client.send(head(""));
+            assert_eq!(client.take_until(b"\r\n\r\n"), b"HTTP/1.1 100 Continue\r\n\r\n");
+            client.send("hello");
+            assert_eq!(client.read_response().text(), "received 5 bytes\n");
+        }
+        client.send(head("?wait=400"));
+        client.expect_silence(Duration::from_millis(250));
+        assert_eq!(client.take_until(b"\r\n\r\n"), b"HTTP/1.1 100 Continue\r\n\r\n");
+        client.send("hello");
+        assert_eq!(client.read_response().status, 200);
+
+        client.send(head("?accept=no"));
+        let refusal = client.read_response();
+        assert_eq!((refusal.status, refusal.field("connection")), (417, Some("close")));
+        client.send_if_open("GET /");
+        assert!(client.read_until_close().is_empty());
+
+        let mut unasked = server.connect();
+        unasked.send(head("?wait=200") + "hello");
+        let response = unasked.read_response();
+        assert!(response.status == 200 || unasked.read_response().status == 200);
+        assert_eq!(unasked.get("/plaintext").status, 200);
+        expect_balance(&stats(&server));
+    });
+}
+
+/// Pss of the process in KiB (proc(5), smaps_rollup).
+fn proportional_kib(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("smaps_rollup");
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).expect("Pss");
+    line.split_whitespace().next().and_then(|number| number.parse().ok()).expect("a number")
+}
+
+#[test]
+fn idle_connections_are_small_and_cost_no_time() {
+    for_each_driver(|driver| {
+        let server = demo(driver).start();
+        let connect = |count: usize| -> Vec<_> {
+            (0..count)
+                .map(|_| {
+                    let mut client = server.connect();
+                    assert_eq!(client.get("/plaintext").status, 200);
+                    client
+                })
+                .collect()
+        };
+        let warm = connect(100);
+        let before = proportional_kib(server.pid());
+        let idle = connect(400);
+        let each = (proportional_kib(server.pid()).saturating_sub(before)) * 1024 / 400;
+        let cpu = process::cpu_time(server.pid());
+        thread::sleep(Duration::from_secs(2));
+        let used = process::cpu_time(server.pid()) - cpu;
+        println!("{driver}: {each} bytes for each idle connection, {used:?} of CPU in 2 idle seconds");
+        assert!(each < 4096, "{each} bytes for each idle connection");
+        assert!(used <= Duration::from_millis(30), "{used:?} in 2 idle seconds");
+        drop((warm, idle));
+    });
+}
