@@ -10,16 +10,17 @@
 //! Nothing of the driver, the tables or the wheel is borrowed while a callback runs, and no callback runs inside
 //! another: completions are queued by the driver and delivered from here.
 
+mod deliver;
 mod stop;
 
 use crate::{
     clock::Clock,
-    driver::{Driver, Owner, Wait},
+    driver::{Driver, Wait},
     error::{Error, Result},
     file_io::Files,
     handle::{ShardHandle, ShardId},
     inbox::Inbox,
-    net::{self, Net, ReceiveEnd},
+    net::{self, Net},
     offload::{self, OffloadPool},
     stats::ShardStats,
     sync::Arc,
@@ -33,7 +34,6 @@ use std::{
     collections::HashMap,
     fmt,
     future::Future,
-    io,
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
     sync::OnceLock,
@@ -378,22 +378,28 @@ impl Shard {
     pub(crate) fn timed(&self, callback: impl FnOnce()) {
         let began = self.inner.clock.coarse_now();
         callback();
-        let took = self.inner.clock.coarse_now().saturating_sub(began);
+        self.note_callback(self.inner.clock.coarse_now().saturating_sub(began));
+    }
+
+    #[inline]
+    fn note_callback(&self, took: Duration) {
         if took > self.inner.longest_callback.get() {
             self.inner.longest_callback.set(took);
         }
     }
 
-    /// Runs one callback: counted, and a panic ends the callback and nothing else. Gives whether it returned.
+    /// Runs one callback: measured, and a panic ends the callback and nothing else.
+    fn fenced(&self, callback: impl FnOnce()) {
+        self.caught(|| self.timed(callback));
+    }
+
+    /// Runs callbacks; `None` if one of them panicked.
     #[inline]
-    fn fenced(&self, callback: impl FnOnce()) -> bool {
+    fn caught(&self, callbacks: impl FnOnce()) -> Option<()> {
         self.inner.depth.set(self.inner.depth.get() + 1);
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.timed(callback)));
+        let outcome = catch_unwind(AssertUnwindSafe(callbacks));
         self.inner.depth.set(self.inner.depth.get() - 1);
-        if let Err(payload) = &outcome {
-            self.note_panic(&**payload);
-        }
-        outcome.is_ok()
+        outcome.map_err(|payload| self.note_panic(&*payload)).ok()
     }
 
     #[cold]
@@ -456,32 +462,6 @@ impl Shard {
             },
         };
         if self.inner.inbox.park() { wait } else { Wait::No }
-    }
-
-    fn deliver_completions(&self) {
-        for _ in 0..self.inner.budgets.completions {
-            let Some(completion) = self.driver().next() else { break };
-            let owner = completion.owner;
-            let mut owned = true;
-            if !self.fenced(|| owned = Net::deliver(self, completion)) {
-                self.abort(owner);
-            }
-            let mut stats = self.inner.stats.borrow_mut();
-            stats.completions += 1;
-            stats.unowned_completions += u64::from(!owned);
-        }
-    }
-
-    /// A callback of this owner panicked: see [`net::SocketEvents`].
-    #[cold]
-    fn abort(&self, owner: Owner) {
-        let aborted =
-            || io::Error::new(io::ErrorKind::ConnectionAborted, "a callback of this socket panicked");
-        self.fenced(|| {
-            if let Some((events, token)) = Net::abort(self, owner) {
-                events.on_receive_end(self, token, ReceiveEnd::Failed(aborted()));
-            }
-        });
     }
 
     fn run_tasks(&self) {

@@ -55,7 +55,22 @@ pub struct Table<T> {
     len: usize,
 }
 
+/// Bytes that a value takes in a table.
+pub(crate) const fn bytes_in_table<T>() -> usize {
+    size_of::<Slot<T>>()
+}
+
 const NO_SLOT: u32 = u32::MAX;
+
+/// Room for `more` values in a table that grows with the connections: by a quarter, where `Vec` would double, since
+/// what is held in reserve is memory of every idle connection.
+pub(crate) fn make_room<T>(values: &mut Vec<T>, more: usize) {
+    if values.capacity() - values.len() < more {
+        values.reserve_exact(more.max(values.len() / 4).max(RESERVE_MIN));
+    }
+}
+
+const RESERVE_MIN: usize = 16;
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
@@ -88,6 +103,7 @@ impl<T> Table<T> {
     pub fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Key {
         if self.first_free == NO_SLOT {
             self.first_free = self.slots.len() as u32;
+            make_room(&mut self.slots, 1);
             self.slots.push(Slot { generation: 0, entry: Entry::Vacant { next_free: NO_SLOT } });
         }
         let index = self.first_free;

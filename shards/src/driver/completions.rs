@@ -24,6 +24,11 @@ struct Slot<T> {
     op: T,
 }
 
+/// Bytes that an operation takes in the table.
+pub(super) const fn bytes_in_table<T>() -> usize {
+    crate::table::bytes_in_table::<Slot<T>>()
+}
+
 #[derive(Debug)]
 pub(super) struct Ready {
     pub(super) key: Key,
@@ -38,6 +43,12 @@ impl<T> Completions<T> {
 
     pub(super) fn insert(&mut self, op: T, owner: Owner) -> Key {
         self.slots.insert(Slot { owner, over: false, op })
+    }
+
+    /// An operation that was over at once; its only completion is to be queued.
+    #[inline]
+    pub(super) fn insert_over(&mut self, op: T, owner: Owner) -> Key {
+        self.slots.insert(Slot { owner, over: true, op })
     }
 
     /// The operation, unless it is over.
@@ -87,13 +98,15 @@ impl<T> Completions<T> {
     pub(super) fn pop(&mut self) -> Option<Result<Completion, Outcome>> {
         self.shown = self.shown.checked_sub(1)?;
         let Ready { key, outcome, more } = self.ready.pop_front()?;
-        let Some(owner) = self.slots.get(key).map(|slot| slot.owner) else {
+        let owner = if more {
+            self.slots.get(key).map(|slot| slot.owner)
+        } else {
+            self.slots.remove(key).map(|slot| slot.owner)
+        };
+        let Some(owner) = owner else {
             self.stale += 1;
             return Some(Err(outcome));
         };
-        if !more {
-            self.slots.remove(key);
-        }
         if owner == Owner::Nobody {
             return Some(Err(outcome));
         }

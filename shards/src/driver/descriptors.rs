@@ -5,7 +5,10 @@
 //! once are made here (no operation table, no completions): those are the drivers' job.
 
 use super::{Address, Descriptor, ListenOptions, SendProgress, Shutdown, SocketOption};
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    table::make_room,
+};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use std::{
     io,
@@ -45,6 +48,8 @@ impl Descriptors {
         let number = fd.as_raw_fd();
         let index = number as usize;
         if self.open.len() <= index {
+            let more = index + 1 - self.open.len();
+            make_room(&mut self.open, more);
             self.open.resize_with(index + 1, || None);
         }
         assert!(self.open[index].is_none(), "descriptor {number} has two owners");

@@ -20,7 +20,7 @@ mod tests;
 use super::{
     Address, Completion, Descriptor, DriverAccount, DriverOptions, ListenOptions, Op, Outcome, Owner,
     SendBuffer, SendProgress, Shutdown, SocketOption, TurnResult, Wait,
-    completions::{Completions, Ready},
+    completions::{Completions, Ready, bytes_in_table},
     descriptors::{Descriptors, Listening},
     file_reads::{FileRead, FileReadDone, FileReads},
 };
@@ -30,7 +30,7 @@ use crate::{
     error::{Error, Result},
     inbox::WakeFd,
     sync::Arc,
-    table::Key,
+    table::{Key, make_room},
 };
 use calls::{is_of_the_connection, receive_once, send_once};
 use rustix::{
@@ -96,10 +96,14 @@ struct Socket {
 enum Waiting {
     Accept(Descriptor),
     Receive(Descriptor),
-    Send(Descriptor, Option<SendBuffer>),
+    /// The buffer has a place of its own, so that the many receives that wait are small.
+    Send(Descriptor, Option<Box<SendBuffer>>),
     Connect(Descriptor),
     Read,
 }
+
+/// Parts of what an idle connection costs: see `net/mod.rs`.
+const _: () = assert!(size_of::<Socket>() + bytes_in_table::<Waiting>() <= 72);
 
 /// Most buffers filled, or connections accepted, for one descriptor in a turn: the others have their turn too.
 const BUDGET: usize = 16;
@@ -174,7 +178,7 @@ impl EpollDriver {
             Waiting::Send(fd, buffer) => {
                 self.sockets[fd.0 as usize].writer = None;
                 let buffer = buffer.take().expect("a waiting send holds its buffer");
-                Outcome::Sent { result: Err(cancelled), buffer }
+                Outcome::Sent { result: Err(cancelled), buffer: *buffer }
             }
             Waiting::Connect(fd) => {
                 self.sockets[fd.0 as usize].writer = None;
@@ -337,6 +341,8 @@ impl EpollDriver {
     fn track(&mut self, fd: Descriptor) {
         let index = fd.0 as usize;
         if self.sockets.len() <= index {
+            let more = index + 1 - self.sockets.len();
+            make_room(&mut self.sockets, more);
             self.sockets.resize(index + 1, Socket::default());
         }
         self.sockets[index] = Socket::default();
@@ -514,47 +520,52 @@ impl EpollDriver {
         self.try_again(fd);
     }
 
-    fn submit_send(&mut self, fd: Descriptor, buffer: SendBuffer, owner: Owner) -> Key {
-        let result = send_once(&self.descriptors, fd, &buffer);
-        let key = self.completions.insert(Waiting::Send(fd, None), owner);
-        self.after_send(fd, key, buffer, result);
-        key
+    #[inline]
+    fn submit_send(&mut self, fd: Descriptor, mut buffer: SendBuffer, owner: Owner) -> Key {
+        match self.try_send(fd, &mut buffer) {
+            Some(result) => {
+                let key = self.completions.insert_over(Waiting::Send(fd, None), owner);
+                let outcome = Outcome::Sent { result, buffer };
+                self.completions.push(Ready { key, outcome, more: false });
+                key
+            }
+            None => {
+                let key = self.completions.insert(Waiting::Send(fd, Some(Box::new(buffer))), owner);
+                self.sockets[fd.0 as usize].writer = Some(key);
+                key
+            }
+        }
     }
 
-    fn after_send(
-        &mut self,
-        fd: Descriptor,
-        key: Key,
-        mut buffer: SendBuffer,
-        result: rustix::io::Result<usize>,
-    ) {
-        let result = match result {
+    /// Sends what the socket takes now. `None` if it takes nothing: an edge will tell when it does.
+    #[inline]
+    fn try_send(&mut self, fd: Descriptor, buffer: &mut SendBuffer) -> Option<io::Result<usize>> {
+        match send_once(&self.descriptors, fd, buffer) {
             Ok(count) => {
                 buffer.sent += count;
-                Ok(count)
+                Some(Ok(count))
             }
-            Err(Errno::AGAIN) => match self.register(fd) {
-                Ok(_) => {
-                    if let Some(Waiting::Send(_, place)) = self.completions.get_mut(key) {
-                        *place = Some(buffer);
-                    }
-                    self.sockets[fd.0 as usize].writer = Some(key);
-                    return;
-                }
-                Err(error) => Err(error),
-            },
-            Err(error) => Err(error.into()),
-        };
-        self.finish(key, Outcome::Sent { result, buffer });
+            Err(Errno::AGAIN) => self.register(fd).err().map(Err),
+            Err(error) => Some(Err(error.into())),
+        }
+    }
+
+    fn wait_to_send(&mut self, fd: Descriptor, key: Key, buffer: Box<SendBuffer>) {
+        if let Some(Waiting::Send(_, place)) = self.completions.get_mut(key) {
+            *place = Some(buffer);
+        }
+        self.sockets[fd.0 as usize].writer = Some(key);
     }
 
     fn handle_writable(&mut self, fd: Descriptor, key: Key) {
         self.sockets[fd.0 as usize].writer = None;
         match self.completions.get_mut(key) {
             Some(Waiting::Send(_, place)) => {
-                let buffer = place.take().expect("a waiting send holds its buffer");
-                let result = send_once(&self.descriptors, fd, &buffer);
-                self.after_send(fd, key, buffer, result);
+                let mut buffer = place.take().expect("a waiting send holds its buffer");
+                match self.try_send(fd, &mut buffer) {
+                    Some(result) => self.finish(key, Outcome::Sent { result, buffer: *buffer }),
+                    None => self.wait_to_send(fd, key, buffer),
+                }
             }
             Some(Waiting::Connect(_)) => {
                 // connect(2): writability tells that it is over, SO_ERROR how.

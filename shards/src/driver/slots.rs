@@ -1,11 +1,14 @@
 //! Operation slots of the uring driver: who asked, what for, and everything the kernel may touch meanwhile.
 //!
-//! Whatever an entry of the ring points at is owned by the slot, on the heap, and its address is taken after the
-//! slot is in the table (runtime rule 1). A slot leaves the table by its terminal completion and in no other way
-//! (rule 2); a generation in the `user_data` tells a late completion from one of the next tenant (rule 4).
+//! Whatever an entry of the ring points at is owned by the slot's load, on the heap, and its address is taken after
+//! both are in their tables (runtime rule 1). They leave by the terminal completion and in no other way (rule 2); a
+//! generation in the `user_data` tells a late completion from one of the next tenant (rule 4).
+//!
+//! Most operations of a server are receives on idle sockets, which own nothing: so loads have a table of their own,
+//! and a slot is 32 bytes.
 
 use super::{Descriptor, Owner, SendBuffer};
-use crate::table::{GENERATION_MASK, Key};
+use crate::table::{GENERATION_MASK, Key, bytes_in_table};
 use socket2::SockAddr;
 
 /// What a `user_data` is about.
@@ -52,14 +55,28 @@ pub(super) fn decode(user_data: u64) -> Option<(Kind, Key)> {
 }
 
 /// One operation.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Slot {
     pub(super) owner: Owner,
     pub(super) fd: Descriptor,
+    /// In the table of loads; [`Key::NONE`] for accepts and receives.
+    pub(super) load: Key,
+    pub(super) kind: Kind,
     pub(super) place: Place,
     /// Its end was asked for: it is not armed again.
     pub(super) cancelling: bool,
-    pub(super) work: Work,
+    /// A receive that was given a buffer since it last had to wait for one: others go first when it waits again.
+    pub(super) fed: bool,
+}
+
+/// Part of what an idle connection costs: see `net/mod.rs`.
+const _: () = assert!(bytes_in_table::<Slot>() <= 32);
+
+impl Slot {
+    #[inline]
+    pub(super) fn new(kind: Kind, fd: Descriptor, owner: Owner, load: Key) -> Self {
+        Slot { owner, fd, load, kind, place: Place::Kernel, cancelling: false, fed: false }
+    }
 }
 
 /// Where an operation is.
@@ -73,14 +90,9 @@ pub(super) enum Place {
     Ending,
 }
 
-/// What it does, with the memory for it.
+/// What an operation owns until it ends.
 #[derive(Debug)]
-pub(super) enum Work {
-    Accept,
-    Receive {
-        /// It was given a buffer since it last had to wait for one: others go first when it waits again.
-        fed: bool,
-    },
+pub(super) enum Load {
     Send {
         buffer: SendBuffer,
         /// For a vectored send.
@@ -95,19 +107,6 @@ pub(super) enum Work {
         offset: u64,
         len: usize,
     },
-}
-
-impl Work {
-    #[inline]
-    pub(super) fn kind(&self) -> Kind {
-        match self {
-            Work::Accept => Kind::Accept,
-            Work::Receive { .. } => Kind::Receive,
-            Work::Send { .. } => Kind::Send,
-            Work::Connect { .. } => Kind::Connect,
-            Work::Read { .. } => Kind::Read,
-        }
-    }
 }
 
 /// What sendmsg(2) reads: the header and the pieces that it points at.

@@ -21,11 +21,11 @@ mod ring;
 mod tests;
 
 use super::{
-    Address, Completion, Descriptor, DriverAccount, DriverOptions, ListenOptions, Op, Owner, SendParts,
-    SendProgress, Shutdown, SocketOption, TurnResult, Wait,
+    Address, Completion, Descriptor, DriverAccount, DriverOptions, ListenOptions, Op, Owner, SendBuffer,
+    SendParts, SendProgress, Shutdown, SocketOption, TurnResult, Wait,
     descriptors::{Descriptors, Listening, socket_address},
     ring_buffers::RingBuffers,
-    slots::{Message, Place, Slot, Work, user_data},
+    slots::{Kind, Load, Message, Place, Slot, user_data},
 };
 use crate::{
     buffers::Pool,
@@ -52,6 +52,7 @@ pub(crate) struct UringDriver {
     ring: Ring,
     buffers: RingBuffers,
     slots: Table<Slot>,
+    loads: Table<Load>,
     descriptors: Descriptors,
     pool: Rc<Pool>,
     wake: Arc<WakeFd>,
@@ -116,6 +117,7 @@ impl UringDriver {
             ring,
             buffers,
             slots: Table::new(),
+            loads: Table::new(),
             descriptors: Descriptors::new(),
             pool,
             wake,
@@ -149,18 +151,29 @@ impl UringDriver {
     /// See [`super::Driver::submit`].
     #[inline]
     pub(crate) fn submit(&mut self, op: Op, owner: Owner) -> Key {
-        let (fd, work, refusal) = self.work_for(op);
-        #[cfg(debug_assertions)]
-        self.in_flight.add(fd);
-        let place = if refusal.is_some() { Place::Ending } else { Place::Kernel };
-        let kind = work.kind();
-        // Rule 1: into its final place first, then the entry that points at it.
-        let key = self.slots.insert(Slot { owner, fd, place, cancelling: false, work });
-        match refusal {
-            None => self.arm(key, true),
-            Some(errno) => self.endings.push((user_data(kind, key), -errno, 0)),
+        match op {
+            Op::Receive { socket } => self.submit_standing(Kind::Receive, socket, owner),
+            Op::Send { socket, buffer } => {
+                let message = match &buffer.parts {
+                    SendParts::Vectored(_) => self.message_for(&buffer),
+                    SendParts::Vec(_) | SendParts::Bytes(_) => None,
+                };
+                self.submit_loaded(Kind::Send, socket, owner, Load::Send { buffer, message })
+            }
+            Op::Accept { listener } => self.submit_standing(Kind::Accept, listener, owner),
+            Op::Connect { socket, address } => match socket_address(&address) {
+                Ok(address) => {
+                    let load = Load::Connect { address: Some(Box::new(address)) };
+                    self.submit_loaded(Kind::Connect, socket, owner, load)
+                }
+                Err(error) => self.refuse_connect(socket, owner, &error),
+            },
+            Op::Read { file, offset, mut buffer, len } => {
+                buffer.clear();
+                buffer.reserve(len);
+                self.submit_loaded(Kind::Read, file, owner, Load::Read { buffer, offset, len })
+            }
         }
-        key
     }
 
     /// See [`super::Driver::cancel`].
@@ -170,7 +183,7 @@ impl UringDriver {
             return;
         }
         slot.cancelling = true;
-        let kind = slot.work.kind();
+        let kind = slot.kind;
         match slot.place {
             Place::Kernel => self.push(entries::cancel_entry(kind, key)),
             Place::Starved => self.end(key),
@@ -251,39 +264,55 @@ impl UringDriver {
 
     // ---- entries ----
 
-    /// Takes an operation apart; the third value is the errno of one that cannot be put to the kernel.
-    fn work_for(&mut self, op: Op) -> (Descriptor, Work, Option<i32>) {
-        match op {
-            Op::Accept { listener } => (listener, Work::Accept, None),
-            Op::Receive { socket } => (socket, Work::Receive { fed: false }, None),
-            Op::Send { socket, buffer } => {
-                let several =
-                    matches!(buffer.parts, SendParts::Vectored(_)) && buffer.slices().nth(1).is_some();
-                let message = several.then(|| self.spare_messages.pop().unwrap_or_else(new_message));
-                (socket, Work::Send { buffer, message }, None)
-            }
-            Op::Connect { socket, address } => match socket_address(&address) {
-                Ok(address) => (socket, Work::Connect { address: Some(Box::new(address)) }, None),
-                Err(error) => {
-                    let errno = error.raw_os_error().unwrap_or(libc::EINVAL);
-                    (socket, Work::Connect { address: None }, Some(errno))
-                }
-            },
-            Op::Read { file, offset, mut buffer, len } => {
-                buffer.clear();
-                buffer.reserve(len);
-                (file, Work::Read { buffer, offset, len }, None)
-            }
-        }
+    fn submit_standing(&mut self, kind: Kind, fd: Descriptor, owner: Owner) -> Key {
+        let key = self.insert(Slot::new(kind, fd, owner, Key::NONE));
+        self.arm(key, true);
+        key
     }
 
-    /// Puts the operation of a slot to the kernel, at the start or once more.
+    /// Rule 1: everything into its final place first, then the entry that points at it.
+    #[inline]
+    fn submit_loaded(&mut self, kind: Kind, fd: Descriptor, owner: Owner, load: Load) -> Key {
+        let load = self.loads.insert(load);
+        let slot = Slot::new(kind, fd, owner, load);
+        let key = self.insert(slot);
+        if let Some(load) = self.loads.get_mut(load) {
+            let entry = entries::loaded_entry(&slot, key, load);
+            self.push(entry);
+        }
+        key
+    }
+
+    /// An address that cannot be written down for the kernel: refused at the next turn.
+    fn refuse_connect(&mut self, fd: Descriptor, owner: Owner, error: &io::Error) -> Key {
+        let errno = error.raw_os_error().unwrap_or(libc::EINVAL);
+        let load = self.loads.insert(Load::Connect { address: None });
+        let slot = Slot { place: Place::Ending, ..Slot::new(Kind::Connect, fd, owner, load) };
+        let key = self.insert(slot);
+        self.endings.push((user_data(Kind::Connect, key), -errno, 0));
+        key
+    }
+
+    #[inline]
+    fn insert(&mut self, slot: Slot) -> Key {
+        #[cfg(debug_assertions)]
+        self.in_flight.add(slot.fd);
+        self.slots.insert(slot)
+    }
+
+    /// A header for a send of several pieces; one piece needs none.
+    fn message_for(&mut self, buffer: &SendBuffer) -> Option<Box<Message>> {
+        buffer.slices().nth(1)?;
+        Some(self.spare_messages.pop().unwrap_or_else(new_message))
+    }
+
+    /// Puts an accept or a receive to the kernel, at the start or once more.
     #[inline]
     fn arm(&mut self, key: Key, may_be_idle: bool) {
         let mode = self.receive_mode(may_be_idle);
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.place = Place::Kernel;
-        let entry = entries::entry_for(slot, key, mode, self.buffer_bytes);
+        let entry = entries::standing_entry(slot, key, mode, self.buffer_bytes);
         self.push(entry);
     }
 
@@ -312,7 +341,7 @@ impl UringDriver {
     fn end(&mut self, key: Key) {
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.place = Place::Ending;
-        self.endings.push((user_data(slot.work.kind(), key), -libc::ECANCELED, 0));
+        self.endings.push((user_data(slot.kind, key), -libc::ECANCELED, 0));
     }
 
     fn arm_wake(&mut self) {
@@ -362,7 +391,7 @@ impl UringDriver {
             let Some(key) = self.starved.pop_front() else { return };
             let Some(slot) = self.slots.get_mut(key) else { continue };
             if slot.place == Place::Starved {
-                slot.work = Work::Receive { fed: false };
+                slot.fed = false;
                 buffers -= 1;
                 self.arm(key, false);
             }
@@ -374,7 +403,7 @@ impl UringDriver {
         while let Some(key) = self.cancel_again.pop() {
             let Some(slot) = self.slots.get(key) else { continue };
             if slot.place == Place::Kernel {
-                self.push(entries::cancel_entry(slot.work.kind(), key));
+                self.push(entries::cancel_entry(slot.kind, key));
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::{
     driver::{Completion, Descriptor, Op, Outcome, Owner, SendBuffer, SendProgress, Shutdown, SocketOption},
     error::Result,
     shard::Shard,
-    table::Key,
+    table::{Key, bytes_in_table},
 };
 use std::{fmt, io, net::SocketAddr, rc::Rc, time::Duration};
 
@@ -59,10 +59,14 @@ pub struct Sent {
     pub buffer: Outgoing,
 }
 
+/// Where the receive is; its operation is beside it.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Receiving {
     Idle,
-    Armed(Key),
-    Stopping { operation: Key, again: bool },
+    Armed,
+    Stopping,
+    /// Stopping, and to be armed again as soon as that is over.
+    Restarting,
     Ended,
 }
 
@@ -74,12 +78,18 @@ struct Listening {
 pub(super) struct SocketEntry {
     fd: Descriptor,
     receiving: Receiving,
-    sending: Option<Key>,
+    /// The receive in flight, if `receiving` says that there is one.
+    receive: Key,
+    /// The send or connect in flight; [`Key::NONE`] if none is.
+    sending: Key,
     listening: Option<Listening>,
     closing: bool,
     /// Bytes the kernel has taken, ever.
     sent_bytes: u64,
 }
+
+/// Part of what an idle connection costs: see the parent module.
+const _: () = assert!(bytes_in_table::<SocketEntry>() <= 64);
 
 /// A connected stream socket of this shard. Dropping it closes it at once, whatever is in flight; to end
 /// politely wait for [`SocketEvents::on_sent`], then [`Socket::shut`] and wait for the peer's end.
@@ -99,7 +109,8 @@ impl Socket {
         let key = shard.net().sockets.borrow_mut().insert(SocketEntry {
             fd,
             receiving: Receiving::Idle,
-            sending: None,
+            receive: Key::NONE,
+            sending: Key::NONE,
             listening: None,
             closing: false,
             sent_bytes: 0,
@@ -122,7 +133,7 @@ impl Socket {
         socket.listen_to(events, token);
         let connect = Op::Connect { socket: fd, address: to.0.clone() };
         let operation = shard.driver().submit(connect, Owner::Sender(socket.key));
-        socket.with(|entry| entry.sending = Some(operation));
+        socket.with(|entry| entry.sending = operation);
         Ok(socket)
     }
 
@@ -145,17 +156,17 @@ impl Socket {
     pub fn start_receiving(&self) {
         let fd = match self.with(|entry| match &mut entry.receiving {
             Receiving::Idle => Some(entry.fd),
-            Receiving::Stopping { again, .. } => {
-                *again = true;
+            stopping @ Receiving::Stopping => {
+                *stopping = Receiving::Restarting;
                 None
             }
-            Receiving::Armed(_) | Receiving::Ended => None,
+            Receiving::Armed | Receiving::Restarting | Receiving::Ended => None,
         }) {
             Some(Some(socket)) => socket,
             Some(None) | None => return,
         };
         let operation = self.shard.driver().submit(Op::Receive { socket: fd }, Owner::Receiver(self.key));
-        self.with(|entry| entry.receiving = Receiving::Armed(operation));
+        self.with(|entry| entry.armed(operation));
     }
 
     /// Stops receiving: back-pressure towards the peer. What was already on its way may still arrive.
@@ -169,7 +180,7 @@ impl Socket {
     /// When a send is still in flight: order on the wire would be lost.
     pub fn send(&self, buffer: Outgoing) {
         let fd = self.with(|entry| {
-            assert!(entry.sending.is_none(), "one send in flight per socket; wait for on_sent");
+            assert!(entry.send_in_flight().is_none(), "one send in flight per socket; wait for on_sent");
             entry.fd
         });
         if let Some(fd) = fd {
@@ -185,7 +196,7 @@ impl Socket {
 
     /// Whether a send is in flight.
     pub fn is_sending(&self) -> bool {
-        self.with(|entry| entry.sending.is_some()).unwrap_or(false)
+        self.with(|entry| entry.send_in_flight().is_some()).unwrap_or(false)
     }
 
     /// shutdown(2). After `Write` the peer sees the end of the stream.
@@ -299,7 +310,7 @@ impl fmt::Debug for Socket {
 fn submit_send(shard: &Shard, key: Key, socket: Descriptor, buffer: SendBuffer) {
     let operation = shard.driver().submit(Op::Send { socket, buffer }, Owner::Sender(key));
     let mut sockets = shard.net().sockets.borrow_mut();
-    sockets.get_mut(key).expect("the sender is in the table").sending = Some(operation);
+    sockets.get_mut(key).expect("the sender is in the table").sending = operation;
 }
 
 /// See [`Socket::stop_receiving`].
@@ -308,15 +319,15 @@ pub(super) fn stop_receiving(shard: &Shard, key: Key) {
         let mut sockets = shard.net().sockets.borrow_mut();
         let Some(entry) = sockets.get_mut(key).filter(|entry| !entry.closing) else { return };
         match entry.receiving {
-            Receiving::Armed(operation) => {
-                entry.receiving = Receiving::Stopping { operation, again: false };
-                Some(operation)
+            Receiving::Armed => {
+                entry.receiving = Receiving::Stopping;
+                Some(entry.receive)
             }
-            Receiving::Stopping { operation, .. } => {
-                entry.receiving = Receiving::Stopping { operation, again: false };
+            Receiving::Restarting => {
+                entry.receiving = Receiving::Stopping;
                 None
             }
-            Receiving::Idle | Receiving::Ended => None,
+            Receiving::Idle | Receiving::Stopping | Receiving::Ended => None,
         }
     };
     if let Some(operation) = operation {
@@ -340,11 +351,7 @@ pub(super) fn close(shard: &Shard, key: Key) {
             return;
         }
         let listening = entry.listening.take();
-        let receive = match entry.receiving {
-            Receiving::Armed(operation) | Receiving::Stopping { operation, .. } => Some(operation),
-            Receiving::Idle | Receiving::Ended => None,
-        };
-        (entry.fd, listening, receive, entry.sending)
+        (entry.fd, listening, entry.receive_in_flight(), entry.send_in_flight())
     };
     let mut driver = shard.driver();
     receive.into_iter().chain(send).for_each(|operation| driver.cancel(operation));
@@ -357,7 +364,7 @@ pub(super) fn close(shard: &Shard, key: Key) {
 fn close_if_quiet(shard: &Shard, key: Key, fd: Descriptor) {
     let mut sockets = shard.net().sockets.borrow_mut();
     let Some(entry) = sockets.get(key) else { return };
-    let quiet = entry.sending.is_none() && matches!(entry.receiving, Receiving::Idle | Receiving::Ended);
+    let quiet = entry.send_in_flight().is_none() && entry.receive_in_flight().is_none();
     if entry.closing && quiet {
         sockets.remove(key);
         drop(sockets);
@@ -389,7 +396,7 @@ pub(super) fn deliver_received(shard: &Shard, key: Key, completion: Completion) 
         Told::Again(socket) => {
             let operation = shard.driver().submit(Op::Receive { socket }, Owner::Receiver(key));
             let mut sockets = shard.net().sockets.borrow_mut();
-            sockets.get_mut(key).expect("nothing ran in between").receiving = Receiving::Armed(operation);
+            sockets.get_mut(key).expect("nothing ran in between").armed(operation);
         }
         Told::Nothing => {}
     }
@@ -397,6 +404,20 @@ pub(super) fn deliver_received(shard: &Shard, key: Key, completion: Completion) 
 }
 
 impl SocketEntry {
+    fn armed(&mut self, operation: Key) {
+        self.receiving = Receiving::Armed;
+        self.receive = operation;
+    }
+
+    fn receive_in_flight(&self) -> Option<Key> {
+        let idle = matches!(self.receiving, Receiving::Idle | Receiving::Ended);
+        (!idle).then_some(self.receive)
+    }
+
+    fn send_in_flight(&self) -> Option<Key> {
+        (self.sending != Key::NONE).then_some(self.sending)
+    }
+
     #[inline]
     fn received(&mut self, completion: Completion) -> Told {
         let listening = self.listening.as_ref().map(|listening| (listening.events.clone(), listening.token));
@@ -425,7 +446,7 @@ impl SocketEntry {
 
     fn stopped(&mut self) -> Told {
         // A cancel that nobody asked for must not leave a reader waiting for ever.
-        let again = matches!(self.receiving, Receiving::Stopping { again: true, .. } | Receiving::Armed(_));
+        let again = matches!(self.receiving, Receiving::Restarting | Receiving::Armed);
         self.receiving = Receiving::Idle;
         if self.closing {
             Told::CloseIfQuiet(self.fd)
@@ -445,7 +466,7 @@ fn is_cancelled(error: &io::Error) -> bool {
 pub(super) fn deliver_sent(shard: &Shard, key: Key, completion: Completion) -> bool {
     let mut sockets = shard.net().sockets.borrow_mut();
     let Some(entry) = sockets.get_mut(key) else { return false };
-    entry.sending = None;
+    entry.sending = Key::NONE;
     if let Outcome::Sent { result: Ok(count), .. } = &completion.outcome {
         entry.sent_bytes += *count as u64;
     }

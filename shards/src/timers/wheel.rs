@@ -15,7 +15,7 @@
 //!   level 0   1 ms a slot ──▶ due ──▶ expire()
 //! ```
 
-use crate::table::{GENERATION_MASK, Key};
+use crate::table::{GENERATION_MASK, Key, make_room};
 use std::fmt;
 
 /// Deadlines and what they are for. Inserting, removing and expiring take constant time (a timer moves down at most
@@ -40,6 +40,9 @@ struct Node<T> {
     list: u16,
     value: Option<T>,
 }
+
+/// Part of what an idle connection costs: see `net/mod.rs`.
+const _: () = assert!(size_of::<Node<super::TimerTarget>>() <= 56);
 
 #[derive(Clone, Copy)]
 struct List {
@@ -218,6 +221,7 @@ impl<T> Wheel<T> {
         if self.first_free == NONE {
             let node =
                 Node { deadline_ms: 0, previous: NONE, next: NONE, generation: 0, list: 0, value: None };
+            make_room(&mut self.nodes, 1);
             self.nodes.push(node);
             return (self.nodes.len() - 1) as u32;
         }

@@ -8,7 +8,7 @@
 use super::{
     super::{
         Completion, Outcome, Owner,
-        slots::{Kind, Place, Work, decode},
+        slots::{Kind, Load, Place, decode},
     },
     Raw, UringDriver,
 };
@@ -32,7 +32,7 @@ impl UringDriver {
             _ => {}
         }
         match self.slots.get(key) {
-            Some(slot) if slot.work.kind() == kind => {}
+            Some(slot) if slot.kind == kind => {}
             _ => return self.ignore(result, Some(kind), buffer),
         }
         match kind {
@@ -54,7 +54,7 @@ impl UringDriver {
         let owner = slot.owner;
         match (result, buffer) {
             (1.., Some(buffer)) => {
-                slot.work = Work::Receive { fed: true };
+                slot.fed = true;
                 let lease = self.pool.lease(buffer, result as usize);
                 if !more && self.starved.is_empty() {
                     self.go_on(key, !cqueue::sock_nonempty(flags));
@@ -94,7 +94,7 @@ impl UringDriver {
         }
         slot.place = Place::Starved;
         // A flood fails last and would be armed first, to take every buffer again: it waits behind the unfed.
-        if matches!(slot.work, Work::Receive { fed: true }) {
+        if slot.fed {
             self.starved.push_back(key);
         } else {
             self.starved.push_front(key);
@@ -120,12 +120,12 @@ impl UringDriver {
     /// Send, Connect, Read: one completion, the last.
     fn on_result(&mut self, key: Key, result: i32) -> Option<Completion> {
         let outcome = if result < 0 { Err(errno(result)) } else { Ok(result as usize) };
-        self.finish(key, |work| match work {
-            Work::Send { mut buffer, .. } => {
+        self.finish(key, |load| match load {
+            Some(Load::Send { mut buffer, .. }) => {
                 buffer.sent += *outcome.as_ref().unwrap_or(&0);
                 Outcome::Sent { result: outcome, buffer }
             }
-            Work::Read { mut buffer, len, .. } => {
+            Some(Load::Read { mut buffer, len, .. }) => {
                 let filled = *outcome.as_ref().unwrap_or(&0);
                 assert!(
                     filled <= len && filled <= buffer.capacity(),
@@ -139,19 +139,20 @@ impl UringDriver {
         })
     }
 
-    /// The terminal completion: frees the slot.
+    /// The terminal completion: frees the slot and its load.
     #[inline]
-    fn finish(&mut self, key: Key, outcome: impl FnOnce(Work) -> Outcome) -> Option<Completion> {
-        let mut slot = self.slots.remove(key)?;
+    fn finish(&mut self, key: Key, outcome: impl FnOnce(Option<Load>) -> Outcome) -> Option<Completion> {
+        let slot = self.slots.remove(key)?;
         #[cfg(debug_assertions)]
         self.in_flight.remove(slot.fd);
-        if let Work::Send { message, .. } = &mut slot.work
+        let mut load = self.loads.remove(slot.load);
+        if let Some(Load::Send { message, .. }) = &mut load
             && let Some(message) = message.take()
             && self.spare_messages.len() < SPARE_MESSAGES_MAX
         {
             self.spare_messages.push(message);
         }
-        let outcome = outcome(slot.work);
+        let outcome = outcome(load);
         (slot.owner != Owner::Nobody).then_some(Completion { key, owner: slot.owner, outcome, more: false })
     }
 
@@ -166,7 +167,7 @@ impl UringDriver {
     /// A cancel that found nothing: its target is over, or was between two states. Nothing is freed here.
     fn on_cancel(&mut self, target: Key, result: i32) -> Option<Completion> {
         let slot = self.slots.get(target)?;
-        let goes_on_by_itself = matches!(slot.work, Work::Accept | Work::Receive { .. });
+        let goes_on_by_itself = matches!(slot.kind, Kind::Accept | Kind::Receive);
         if matches!(-result, libc::ENOENT | libc::EALREADY)
             && slot.place == Place::Kernel
             && goes_on_by_itself

@@ -3,7 +3,7 @@
 
 use super::super::{
     ring_buffers::GROUP,
-    slots::{Kind, Slot, Work, user_data},
+    slots::{Kind, Load, Slot, user_data},
 };
 use crate::table::Key;
 use io_uring::{
@@ -24,37 +24,44 @@ pub(super) enum ReceiveMode {
     OnceWhenReady,
 }
 
-/// The entry that starts, or starts again, the operation of a slot. It points into the slot.
+/// The entry that starts, or starts again, an accept or a receive.
 #[inline]
-pub(super) fn entry_for(slot: &mut Slot, key: Key, receive: ReceiveMode, buffer_bytes: u32) -> Entry {
+pub(super) fn standing_entry(slot: &Slot, key: Key, receive: ReceiveMode, buffer_bytes: u32) -> Entry {
     let fd = Fd(slot.fd.0);
-    let entry = match &mut slot.work {
-        Work::Accept => opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build(),
-        Work::Receive { .. } => receive_entry(fd, receive, buffer_bytes),
-        Work::Send { buffer, message } => match message {
-            Some(message) => {
-                message.point_at(buffer);
-                opcode::SendMsg::new(fd, &raw const message.header).flags(SEND_FLAGS as u32).build()
-            }
-            None => {
-                let rest = buffer.slices().next().unwrap_or_default();
-                let len = rest.len().min(TRANSFER_BYTES_MAX) as u32;
-                opcode::Send::new(fd, rest.as_ptr(), len).flags(SEND_FLAGS).build()
-            }
-        },
-        Work::Connect { address } => {
+    let entry = match slot.kind {
+        Kind::Accept => opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build(),
+        _ => receive_entry(fd, receive, buffer_bytes),
+    };
+    entry.user_data(user_data(slot.kind, key))
+}
+
+/// The entry that starts an operation with a load. It points into the load.
+#[inline]
+pub(super) fn loaded_entry(slot: &Slot, key: Key, load: &mut Load) -> Entry {
+    let fd = Fd(slot.fd.0);
+    let entry = match load {
+        Load::Send { buffer, message: Some(message) } => {
+            message.point_at(buffer);
+            opcode::SendMsg::new(fd, &raw const message.header).flags(SEND_FLAGS as u32).build()
+        }
+        Load::Send { buffer, message: None } => {
+            let rest = buffer.slices().next().unwrap_or_default();
+            let len = rest.len().min(TRANSFER_BYTES_MAX) as u32;
+            opcode::Send::new(fd, rest.as_ptr(), len).flags(SEND_FLAGS).build()
+        }
+        Load::Connect { address } => {
             let (pointer, len) = match address {
                 Some(address) => (address.as_ptr().cast(), address.len()),
                 None => (std::ptr::null(), 0),
             };
             opcode::Connect::new(fd, pointer, len).build()
         }
-        Work::Read { buffer, offset, len } => {
+        Load::Read { buffer, offset, len } => {
             let len = (*len).min(TRANSFER_BYTES_MAX) as u32;
             opcode::Read::new(fd, buffer.as_mut_ptr(), len).offset(*offset).build()
         }
     };
-    entry.user_data(user_data(slot.work.kind(), key))
+    entry.user_data(user_data(slot.kind, key))
 }
 
 #[inline]

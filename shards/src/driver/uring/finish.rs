@@ -59,7 +59,7 @@ impl Drop for UringDriver {
         }
         tracing::error!(operations = left, "operations did not end in time; their memory is leaked");
         self.buffers.leak();
-        Box::leak(Box::new(std::mem::take(&mut self.slots)));
+        Box::leak(Box::new(std::mem::take(&mut self.loads)));
     }
 }
 
