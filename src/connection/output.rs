@@ -22,11 +22,18 @@ use shards::{
 #[derive(Debug, Default)]
 pub(super) struct Output {
     pub(super) head: Vec<u8>,
-    rest: Vec<Bytes>,
-    rest_bytes: usize,
+    /// What did not fit behind the head: mostly nothing.
+    rest: Option<Box<Rest>>,
     sending: bool,
     /// The refusal that is the last answer, and whether a HEAD was refused.
     refusal: Option<(Reject, bool)>,
+}
+
+/// Content that is sent from where it is.
+#[derive(Debug, Default)]
+struct Rest {
+    pieces: Vec<Bytes>,
+    bytes: usize,
 }
 
 impl Output {
@@ -35,7 +42,7 @@ impl Output {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.head.len() + self.rest_bytes
+        self.head.len() + self.rest.as_ref().map_or(0, |rest| rest.bytes)
     }
 
     fn is_empty(&self) -> bool {
@@ -44,7 +51,7 @@ impl Output {
 
     /// Whether an answer may be put right behind what waits.
     pub(super) fn takes_answer(&self, bound: usize) -> bool {
-        self.rest.is_empty() && self.refusal.is_none() && self.head.len() < bound
+        self.rest.is_none() && self.refusal.is_none() && self.head.len() < bound
     }
 
     pub(super) fn owe_refusal(&mut self, reject: Reject, to_head: bool) {
@@ -57,7 +64,7 @@ impl Output {
 
     /// Encodes bytes behind everything that waits.
     fn append(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
-        if self.rest.is_empty() {
+        if self.rest.is_none() {
             return encode(&mut self.head);
         }
         let mut bytes = Vec::new();
@@ -67,13 +74,14 @@ impl Output {
 
     fn push(&mut self, bytes: Bytes) {
         if !bytes.is_empty() {
-            self.rest_bytes += bytes.len();
-            self.rest.push(bytes);
+            let rest = self.rest.get_or_insert_default();
+            rest.bytes += bytes.len();
+            rest.pieces.push(bytes);
         }
     }
 
     fn append_content(&mut self, content: Chunk) {
-        if content.as_slice().len() <= COPY_BYTES_MAX && self.rest.is_empty() {
+        if content.as_slice().len() <= COPY_BYTES_MAX && self.rest.is_none() {
             self.head.extend_from_slice(content.as_slice());
         } else {
             self.push(content.into_bytes());
@@ -82,11 +90,10 @@ impl Output {
 
     fn take(&mut self) -> Outgoing {
         let head = std::mem::take(&mut self.head);
-        self.rest_bytes = 0;
-        if self.rest.is_empty() {
-            return Outgoing::Vec(head);
+        match self.rest.take() {
+            None => Outgoing::Vec(head),
+            Some(rest) => Outgoing::Vectored(Box::new(Vectored { head, rest: rest.pieces })),
         }
-        Outgoing::Vectored(Box::new(Vectored { head, rest: std::mem::take(&mut self.rest) }))
     }
 }
 
@@ -326,7 +333,7 @@ fn encode_content(
     bound: usize,
 ) -> Encoded {
     let frame = entry.frame.expect("the head is encoded before its content");
-    if let (ContentFrame::Length(_), true) = (frame, output.rest.is_empty()) {
+    if let (ContentFrame::Length(_), true) = (frame, output.rest.is_none()) {
         // Small answers: one copy behind the head.
         let taken = queue.take_into(&mut output.head, COPY_BYTES_MAX.min(entry.length_left as usize)) as u64;
         entry.length_left -= taken;

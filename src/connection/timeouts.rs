@@ -29,34 +29,46 @@ pub(super) enum Waiting {
     Application,
 }
 
-/// One deadline.
-#[derive(Debug)]
-struct Watch {
-    waiting: Waiting,
-    /// The request it began in: a deadline of one request is not that of the next.
-    request: u32,
-    at: Duration,
-    /// Bytes moved when the window of a progress deadline began; unknown until it has been asked for.
-    mark: Option<u64>,
+/// A moment as nanoseconds of the shard's clock: half of what a `Duration` takes, for every connection has some.
+fn nanoseconds(at: Duration) -> u64 {
+    u64::try_from(at.as_nanos()).unwrap_or(NEVER)
 }
 
-impl Watch {
-    const NONE: Watch = Watch { waiting: Waiting::Application, request: 0, at: Duration::MAX, mark: None };
-}
+const NEVER: u64 = u64::MAX;
+
+/// Bytes moved are not known until they have been asked for.
+const UNKNOWN: u64 = u64::MAX;
 
 /// The deadlines in force, one for what the peer must send and one for what it must take (neither may move the
 /// other: a client that takes an answer byte by byte has not sent its body in time), and the timer that watches both.
+/// Pairs are by [`Side`].
 #[derive(Debug)]
 pub(super) struct Deadlines {
-    input: Watch,
-    output: Watch,
+    at: [u64; 2],
+    /// Bytes moved when the window of a progress deadline began.
+    mark: [u64; 2],
+    armed_at: u64,
     timer: Key,
-    armed_at: Duration,
+    /// The request that the input's deadline began in: it is not that of the next.
+    request: u32,
+    waiting: [Waiting; 2],
 }
 
 impl Deadlines {
     pub(super) fn new() -> Self {
-        Deadlines { input: Watch::NONE, output: Watch::NONE, timer: Key::NONE, armed_at: Duration::MAX }
+        Deadlines {
+            at: [NEVER; 2],
+            mark: [UNKNOWN; 2],
+            armed_at: NEVER,
+            timer: Key::NONE,
+            request: 0,
+            waiting: [Waiting::Application; 2],
+        }
+    }
+
+    fn set(&mut self, side: Side, waiting: Waiting, at: Duration, mark: u64) {
+        let side = side as usize;
+        (self.waiting[side], self.at[side], self.mark[side]) = (waiting, nanoseconds(at), mark);
     }
 }
 
@@ -65,15 +77,6 @@ impl Deadlines {
 enum Side {
     Input,
     Output,
-}
-
-impl Deadlines {
-    fn of(&mut self, side: Side) -> &mut Watch {
-        match side {
-            Side::Input => &mut self.input,
-            Side::Output => &mut self.output,
-        }
-    }
 }
 
 impl Connection {
@@ -114,19 +117,20 @@ impl Service {
     pub(super) fn renew_deadline(&self, connection: &mut Connection) {
         let input = connection.awaited_input();
         let request = connection.cycle.taken();
-        let watch = &connection.deadlines.input;
+        let deadlines = &connection.deadlines;
         // Not at every event: the timer's own event must not move an idle connection's deadline.
-        let renewed = input != watch.waiting || request != watch.request;
+        let renewed = input != deadlines.waiting[Side::Input as usize] || request != deadlines.request;
         if renewed {
             let at = self.now().saturating_add(first_window(&self.limits, input));
-            let mark = (input == Waiting::Body).then_some(connection.body_received);
-            connection.deadlines.input = Watch { waiting: input, request, at, mark };
+            let mark = if input == Waiting::Body { connection.body_received } else { UNKNOWN };
+            connection.deadlines.request = request;
+            connection.deadlines.set(Side::Input, input, at, mark);
         }
         let output = connection.awaited_output();
-        if output != connection.deadlines.output.waiting {
+        if output != connection.deadlines.waiting[Side::Output as usize] {
             let at = self.now().saturating_add(first_window(&self.limits, output));
             // What the peer has acknowledged is not asked for at every send, only if one lasts.
-            connection.deadlines.output = Watch { waiting: output, request, at, mark: None };
+            connection.deadlines.set(Side::Output, output, at, UNKNOWN);
         } else if !renewed {
             return;
         }
@@ -136,11 +140,12 @@ impl Service {
     /// Makes the timer fire no later than the deadlines.
     fn arm(&self, connection: &mut Connection) {
         let deadlines = &mut connection.deadlines;
-        let at = deadlines.input.at.min(deadlines.output.at);
+        let at = deadlines.at[0].min(deadlines.at[1]);
         if at >= deadlines.armed_at {
             return;
         }
         deadlines.armed_at = at;
+        let at = Duration::from_nanos(at);
         if !self.shard.reset_timer(deadlines.timer, at) {
             deadlines.timer = self.set_connection_timer(at, connection.key);
         }
@@ -152,23 +157,22 @@ impl Service {
 
     /// The timer fired: the deadlines may have moved away since.
     pub(super) fn on_deadline(&self, connection: &mut Connection) {
-        connection.deadlines.armed_at = Duration::MAX;
+        connection.deadlines.armed_at = NEVER;
         for side in [Side::Input, Side::Output] {
-            if self.now() < connection.deadlines.of(side).at {
+            let place = side as usize;
+            if nanoseconds(self.now()) < connection.deadlines.at[place] {
                 continue;
             }
-            let waiting = connection.deadlines.of(side).waiting;
+            let waiting = connection.deadlines.waiting[place];
             if let (Waiting::Body | Waiting::Write, Some(left)) = (waiting, self.extension(connection, side))
             {
                 let moved = connection.moved(waiting);
-                let at = self.now() + left;
-                let watch = connection.deadlines.of(side);
-                (watch.mark, watch.at) = (Some(moved), at);
+                connection.deadlines.set(side, waiting, self.now() + left, moved);
                 continue;
             }
-            connection.deadlines.of(side).at = match waiting {
-                Waiting::Paused => self.now() + next_window(&self.limits, waiting),
-                _ => Duration::MAX,
+            connection.deadlines.at[place] = match waiting {
+                Waiting::Paused => nanoseconds(self.now() + next_window(&self.limits, waiting)),
+                _ => NEVER,
             };
             self.expired(connection, waiting);
             if connection.closing != Closing::No {
@@ -181,12 +185,12 @@ impl Service {
     /// How much longer a transfer may go on: another window if it made progress, or the rest of its first one if
     /// that has only begun to be measured.
     fn extension(&self, connection: &mut Connection, side: Side) -> Option<Duration> {
-        let (waiting, mark) = {
-            let watch = connection.deadlines.of(side);
-            (watch.waiting, watch.mark)
-        };
+        let waiting = connection.deadlines.waiting[side as usize];
+        let mark = connection.deadlines.mark[side as usize];
         let window = next_window(&self.limits, waiting);
-        let Some(mark) = mark else { return Some(window.saturating_sub(probe_after(&self.limits))) };
+        if mark == UNKNOWN {
+            return Some(window.saturating_sub(probe_after(&self.limits)));
+        }
         let needed = match waiting {
             Waiting::Body => self.limits.body_progress_bytes_min,
             _ => self.limits.write_progress_bytes_min,

@@ -258,13 +258,19 @@ pub struct Cycle {
     /// The newest request is the last one.
     newest_is_last: bool,
     continues: Continue,
-    discarded: u64,
+    /// Thrown away bytes, saturating: above every bound.
+    discarded: u32,
     peer_finished: bool,
     held: bool,
     requests_max: u32,
     pipelined_max: u16,
-    drain_bytes_max: u64,
-    linger_bytes_max: u64,
+    drain_bytes_max: u32,
+    linger_bytes_max: u32,
+}
+
+/// A bound that a saturated count is above.
+const fn bound(bytes: u64) -> u32 {
+    if bytes < u32::MAX as u64 { bytes as u32 } else { u32::MAX - 1 }
 }
 
 impl Cycle {
@@ -281,8 +287,8 @@ impl Cycle {
             held: false,
             requests_max: limits.requests_per_connection_max,
             pipelined_max: limits.pipelined_requests_max,
-            drain_bytes_max: limits.drain_bytes_max,
-            linger_bytes_max: limits.linger_bytes_max,
+            drain_bytes_max: bound(limits.drain_bytes_max),
+            linger_bytes_max: bound(limits.linger_bytes_max),
         }
     }
 
@@ -357,7 +363,7 @@ impl Cycle {
 
     /// So many bytes were thrown away: content while draining, anything while stopped or lingering.
     pub fn discarded(&mut self, bytes: u64) -> Actions {
-        self.discarded = self.discarded.saturating_add(bytes);
+        self.discarded = self.discarded.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
         match self.phase {
             Phase::Drain if self.discarded > self.drain_bytes_max => self.apply(Event::DrainExceeded),
             Phase::Linger if self.discarded > self.linger_bytes_max => self.apply(Event::LingerEnded),
@@ -398,7 +404,9 @@ impl Cycle {
             // may not (RFC 9110 §10.1.1): the next byte could be either, so the connection ends.
             Phase::Body | Phase::Drain => {
                 self.continues == Continue::Settled
-                    && unread.is_none_or(|bytes| self.discarded.saturating_add(bytes) <= self.drain_bytes_max)
+                    && unread.is_none_or(|bytes| {
+                        bytes.saturating_add(self.discarded.into()) <= self.drain_bytes_max.into()
+                    })
             }
             // Stopped by a half-close, not by a request that was the last: the answer needs no close of its own, but
             // nothing follows it.

@@ -10,9 +10,10 @@ use crate::limits::Limits;
 /// A search in progress. One per connection; it holds no bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadScan {
-    position: usize,
-    head_start: usize,
-    fields: usize,
+    position: u32,
+    fields: u32,
+    /// 0, or 2 behind an empty line.
+    head_start: u8,
     place: Place,
 }
 
@@ -52,7 +53,7 @@ impl HeadScan {
 
     /// Where the request line begins: behind an empty line, if there was one.
     pub(super) const fn head_start(&self) -> usize {
-        self.head_start
+        self.head_start as usize
     }
 
     /// Looks at the bytes that were not seen before. `bytes` is the buffer of the call before, grown. Returns the
@@ -62,14 +63,14 @@ impl HeadScan {
     /// The first byte that no head may hold at its place; 414 and 431 as soon as a limit is passed.
     pub fn find_end(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<usize>, Reject> {
         while self.place != Place::End {
-            let Some(&octet) = bytes.get(self.position) else {
+            let Some(&octet) = bytes.get(self.position as usize) else {
                 return Ok(None);
             };
             self.place = self.next(octet)?;
             self.position += 1;
             self.check_limits(limits)?;
         }
-        Ok(Some(self.position))
+        Ok(Some(self.position as usize))
     }
 
     fn next(&mut self, octet: u8) -> Result<Place, Reject> {
@@ -103,15 +104,15 @@ impl HeadScan {
     }
 
     fn check_limits(&self, limits: &Limits) -> Result<(), Reject> {
-        let len = self.position - self.head_start.min(self.position);
+        let len = self.position.saturating_sub(u32::from(self.head_start)) as usize;
         match self.place {
             Place::Method if len > limits.method_bytes_max => Err(Reject::MethodTooLong),
             // The CR that may end the line is not part of it.
             Place::Method | Place::Line if len > limits.request_line_bytes_max => {
                 Err(Reject::RequestLineTooLong)
             }
-            _ if len > limits.head_bytes_max => Err(Reject::HeadTooLarge),
-            _ if self.fields > limits.fields_max => Err(Reject::TooManyFields),
+            _ if len > limits.head_bytes_max || self.position == u32::MAX => Err(Reject::HeadTooLarge),
+            _ if self.fields as usize > limits.fields_max => Err(Reject::TooManyFields),
             _ => Ok(()),
         }
     }

@@ -52,6 +52,6 @@ fn fault_f4_the_search_never_goes_back() {
     let mut scan = HeadScan::new();
     for len in 0..head.len() {
         assert_eq!(scan.find_end(&head[..len], &Limits::DEFAULT), Ok(None));
-        assert_eq!(scan.position, len);
+        assert_eq!(scan.position as usize, len);
     }
 }
