@@ -9,7 +9,7 @@ LOAD_HEAD = ("| server | group | CPU µs/request | spread | × base | requests/s
              "| runs as placed |\n| --- | --- |" + " ---: |" * 10)
 MEMORY_HEAD = ("| server | group | Pss at start MiB | Pss per connection B | Pss after close MiB | kernel per connection, both ends, B "
                "| connections |\n| --- | --- |" + " ---: |" * 5)
-START_HEAD = "| server | group | median ms | least ms | most ms | starts |\n| --- | --- |" + " ---: |" * 4
+START_HEAD = "| server | group | median ms | least ms | most ms | CPU ms | starts |\n| --- | --- |" + " ---: |" * 5
 
 
 def fold(runs, want="any"):
@@ -61,7 +61,7 @@ def start_table(res):
     out = ["### From start to first answer", "", START_HEAD]
     for name, m in sorted(res["starts"].items(), key=lambda x: x[1]["median_ms"]):
         out.append(f"| {name} | {res['servers'][name]['group']} | {m['median_ms']:.1f} | {m['min_ms']:.1f} | {m['max_ms']:.1f} | "
-                   f"{m['starts']} |")
+                   f"{m['cpu_ms']:.1f} | {m['starts']} |")
     return out + [""]
 
 

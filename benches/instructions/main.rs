@@ -30,7 +30,7 @@ mod wheel;
 
 mod parts;
 
-/// As the program: what an allocation costs is a part of the figures.
+/// What an allocation costs is a part of the figures; this one is the same on every system.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
