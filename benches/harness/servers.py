@@ -38,6 +38,12 @@ def target():
         return os.path.join(ROOT, "target")
 
 
+def named(name, path=os.path.join(BENCHES, "servers.json")):
+    """The entry of this name."""
+    with open(path) as f:
+        return next(s for s in json.load(f)["servers"] if s["name"] == name)
+
+
 class Server:
     """A running server. `spec` is its entry of servers.json."""
 

@@ -19,7 +19,7 @@ use std::{cell::Cell, hint::black_box, sync::Arc};
 /// Runs a part so often.
 type Run = fn(u64);
 
-pub(crate) const PARTS: [(&str, Run); 10] = [
+pub(crate) const PARTS: [(&str, Run); 11] = [
     ("parse_head", parse_head),
     ("parse_browser_head", parse_browser_head),
     ("parse_head_in_pieces", parse_head_in_pieces),
@@ -27,6 +27,7 @@ pub(crate) const PARTS: [(&str, Run); 10] = [
     ("decode_chunked_body", decode_chunked_body),
     ("connection_cycle", connection_cycle),
     ("exchange", exchange),
+    ("exchange_plain", exchange_plain),
     ("inbox_post_and_drain", inbox_post_and_drain),
     ("wheel_insert_and_expire", wheel_insert_and_expire),
     ("wheel_reset", wheel_reset),
@@ -195,6 +196,24 @@ fn finish(exchanges: &Exchanges, key: Key, sent: &Cell<u64>) {
         exchanges.accepted(key, taken.unwrap_or(0));
         exchanges.output_finished(key);
     }
+}
+
+/// The short way of the same: answered within its callback, and over.
+fn exchange_plain(count: u64) {
+    let exchanges = table();
+    let mut head = loan();
+    let mut out = Vec::with_capacity(64);
+    for _ in 0..count {
+        let core = exchanges.begin_core(Begin::default());
+        assert!(matches!(exchanges.next_action_of(&core), Some(Next::Run(Callback::Handler(_)))));
+        head = exchanges.run_fenced(&core, head, hello);
+        assert_eq!(exchanges.next_action_of(&core), Some(Next::FinishResponse));
+        out.clear();
+        let taken = core.output.borrow_mut().take_into(&mut out, 4096);
+        assert_eq!(black_box(taken), 13);
+        exchanges.end_plain_core(&core, 0);
+    }
+    assert!(exchanges.is_empty(), "every exchange is over");
 }
 
 /// A message posted to an awake owner and run.
