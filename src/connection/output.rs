@@ -33,7 +33,18 @@ pub(super) struct Output {
 #[derive(Debug, Default)]
 struct Rest {
     pieces: Vec<Bytes>,
+    /// Small pieces behind the last large one are gathered here.
+    tail: Vec<u8>,
+    /// All of it, in bytes.
     bytes: usize,
+}
+
+impl Rest {
+    fn end_tail(&mut self) {
+        if !self.tail.is_empty() {
+            self.pieces.push(Bytes::from(std::mem::take(&mut self.tail)));
+        }
+    }
 }
 
 impl Output {
@@ -64,25 +75,28 @@ impl Output {
 
     /// Encodes bytes behind everything that waits.
     fn append(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
-        if self.rest.is_none() {
-            return encode(&mut self.head);
+        match &mut self.rest {
+            None => encode(&mut self.head),
+            Some(rest) => {
+                let before = rest.tail.len();
+                encode(&mut rest.tail);
+                rest.bytes += rest.tail.len() - before;
+            }
         }
-        let mut bytes = Vec::new();
-        encode(&mut bytes);
-        self.push(Bytes::from(bytes));
     }
 
     fn push(&mut self, bytes: Bytes) {
         if !bytes.is_empty() {
             let rest = self.rest.get_or_insert_default();
+            rest.end_tail();
             rest.bytes += bytes.len();
             rest.pieces.push(bytes);
         }
     }
 
     fn append_content(&mut self, content: Chunk) {
-        if content.as_slice().len() <= COPY_BYTES_MAX && self.rest.is_none() {
-            self.head.extend_from_slice(content.as_slice());
+        if content.as_slice().len() <= COPY_BYTES_MAX {
+            self.append(|out| out.extend_from_slice(content.as_slice()));
         } else {
             self.push(content.into_bytes());
         }
@@ -92,7 +106,10 @@ impl Output {
         let head = std::mem::take(&mut self.head);
         match self.rest.take() {
             None => Outgoing::Vec(head),
-            Some(rest) => Outgoing::Vectored(Box::new(Vectored { head, rest: rest.pieces })),
+            Some(mut rest) => {
+                rest.end_tail();
+                Outgoing::Vectored(Box::new(Vectored { head, rest: rest.pieces }))
+            }
         }
     }
 }
