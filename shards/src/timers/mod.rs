@@ -6,3 +6,6 @@ mod wheel;
 pub use target::TimerEvents;
 pub(crate) use target::TimerTarget;
 pub(crate) use wheel::Wheel;
+
+/// Part of what an idle connection costs: see `net/mod.rs`.
+const _: () = assert!(Wheel::<TimerTarget>::NODE_BYTES <= 56);

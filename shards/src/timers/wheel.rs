@@ -41,9 +41,6 @@ struct Node<T> {
     value: Option<T>,
 }
 
-/// Part of what an idle connection costs: see `net/mod.rs`.
-const _: () = assert!(size_of::<Node<super::TimerTarget>>() <= 56);
-
 #[derive(Clone, Copy)]
 struct List {
     first: u32,
@@ -62,6 +59,9 @@ const NONE: u32 = u32::MAX;
 const EMPTY: List = List { first: NONE, last: NONE };
 
 impl<T> Wheel<T> {
+    /// What one timer takes, in bytes.
+    pub(crate) const NODE_BYTES: usize = size_of::<Node<T>>();
+
     /// An empty wheel that begins at `now_ms`.
     pub(crate) fn new(now_ms: u64) -> Self {
         Wheel {
