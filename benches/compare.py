@@ -42,7 +42,7 @@ def arguments():
     what.add_argument("--add", action="append", default=[], metavar="NAME=COMMAND",
                       help="another server: gets PORT and ROOT, may hold {port} {root} {lab} {run} {target}")
     what.add_argument("--scenario", default="64:1,256:1,1024:1,64:16", help="CONNECTIONS:PIPELINE,...; a third number is "
-                      "connections that are open and idle beside them (with --gen load)")
+                      "connections that are open and idle beside them")
     what.add_argument("--case", default="", help="comma-separated: " + ", ".join(CASES))
     what.add_argument("--static", action="store_true", help="files of 4 KiB, 64 KiB and 1 MiB, of the servers that can")
     what.add_argument("--rate", default="", help="requests a second, comma-separated: latency at a constant rate")

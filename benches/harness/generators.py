@@ -66,7 +66,7 @@ def own_load(port, sc, secs, opt):
     """The bench's own generator: one thread, io_uring; closed loop, or at a rate with latency from when it was due."""
     cmd = [os.path.join(BIN, "load"), "-p", str(port), "-u", sc["path"], "-c", str(sc["conns"]), "-m", str(sc["depth"]),
            "-d", str(secs), *fields(opt)]
-    for flag, key in (("-R", "rate"), ("-b", "body"), ("-s", "status"), ("-i", "idle")):
+    for flag, key in (("-R", "rate"), ("-b", "body"), ("-s", "status")):
         if sc.get(key):
             cmd += [flag, str(sc[key])]
     if sc.get("static"):

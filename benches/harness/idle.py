@@ -5,7 +5,7 @@ import statistics
 import time
 
 from .machine import cpu, meminfo, pss
-from .servers import HEADERS, Server, raw_request, read_responses
+from .servers import HEADERS, Server, hold_open, raw_request, read_responses
 
 
 def memory(spec, port, opt):
@@ -25,22 +25,7 @@ def memory(spec, port, opt):
         time.sleep(1.0)
         p0, r0 = pss(srv.refresh())
         m0 = meminfo()
-        failed = 0
-        for i in range(n):
-            s = socket.socket()
-            s.settimeout(10)
-            try:
-                s.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT
-                s.bind((f"127.0.0.{2 + i % 8}", 0))
-                s.connect(("127.0.0.1", port))
-                s.sendall(q)
-                read_responses(s, 1)
-                socks.append(s)
-            except OSError:
-                failed += 1
-                s.close()
-                if failed > 50:
-                    break
+        socks, failed = hold_open(port, n, opt)
         time.sleep(2.0)
         k = max(1, len(socks))
         p1, r1 = pss(srv.refresh())

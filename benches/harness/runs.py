@@ -4,6 +4,7 @@ import resource
 
 from .generators import TOOLS
 from .machine import TICK, cpu, cpu_diff, cpuline, crosscpu, place, read, settle, snapshot
+from .servers import hold_open
 
 
 class Reading:
@@ -31,9 +32,12 @@ def one(srv, others, sc, secs, opt, ksoft):
     if srv.proc.poll() is not None:
         raise RuntimeError("server died: " + read(srv.log.name)[-200:])
     before = settle(opt)
+    still, _ = hold_open(srv.port, sc.get("idle", 0), opt)
     a = Reading(srv, others, opt, ksoft)
     r = TOOLS[sc["tool"]](srv.port, sc, secs, opt)
     b = Reading(srv, others, opt, ksoft)
+    for connection in still:
+        connection.close()
     after = crosscpu(opt)
     total, user, system = cpu_diff(a.server, b.server)
     requests, span = max(1, r["requests"]), r["secs"]

@@ -187,3 +187,22 @@ def check(srv, opt):
         r["error"] = str(e)
     return r
 
+
+def hold_open(port, count, opt):
+    """Connections that have had one answer each and then stay open without a word, and how many could not be had."""
+    request = raw_request("/plaintext", HEADERS[opt.request])
+    held, failed = [], 0
+    while len(held) < count and failed <= 50:
+        s = socket.socket()
+        s.settimeout(10)
+        try:
+            s.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT
+            s.bind((f"127.0.0.{2 + len(held) % 8}", 0))
+            s.connect(("127.0.0.1", port))
+            s.sendall(request)
+            read_responses(s, 1)
+            held.append(s)
+        except OSError:
+            failed += 1
+            s.close()
+    return held, failed

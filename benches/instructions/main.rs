@@ -30,11 +30,6 @@ mod wheel;
 
 mod parts;
 
-/// Stands for the runtime's, whose size the wheel checks.
-enum TimerTarget {
-    Events(std::rc::Rc<dyn std::any::Any>, u64),
-}
-
 /// What an allocation costs is a part of the figures; this one is the same on every system.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -1,8 +1,8 @@
 //! Load generator of the bench: one thread, io_uring, HTTP/1.1 with kept-open
 //! connections. Closed loop (as fast as answers come) or, with --rate, open loop:
 //! requests fall due at a constant rate and latency counts from when one was due.
-//! -b N posts N bytes of content, -s is the status that counts as right, -i opens
-//! connections that stay idle beside the busy ones. Prints one line of JSON.
+//! -b N posts N bytes of content, -s is the status that counts as right.
+//! Prints one line of JSON.
 use io_uring::{cqueue, opcode, squeue, types, EnterFlags, IoUring};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -136,21 +136,6 @@ fn connect(port: u16, i: usize) -> i32 {
     }
 }
 
-/// Connections that send one request, read its answer, and then stay open without a word.
-fn open_idle(port: u16, count: usize, request: &str) -> Vec<std::net::TcpStream> {
-    use std::io::{Read, Write};
-    let mut buf = [0u8; 4096];
-    (0..count)
-        .map(|i| {
-            let fd = connect(port, i);
-            let mut s = unsafe { <std::net::TcpStream as std::os::fd::FromRawFd>::from_raw_fd(fd) };
-            s.write_all(request.as_bytes()).expect("an idle connection sends");
-            assert!(s.read(&mut buf).expect("an idle connection is answered") > 0);
-            s
-        })
-        .collect()
-}
-
 fn map(len: usize) -> *mut u8 {
     unsafe {
         let p = libc::mmap(
@@ -179,7 +164,7 @@ fn main() {
         (0u16, String::from("/plaintext"), 64usize, 1usize, 4f64, 0f64);
     let mut headers = String::new();
     let (mut bufs, mut bufsz) = (512usize, 4096usize);
-    let (mut content, mut status, mut idle_conns) = (0usize, 200u16, 0usize);
+    let (mut content, mut status) = (0usize, 200u16);
     let mut args = std::env::args().skip(1);
     while let Some(a) = args.next() {
         let v = args.next().expect("a value");
@@ -192,7 +177,6 @@ fn main() {
             "-R" => rate = v.parse().unwrap(),
             "-b" => content = v.parse().unwrap(),
             "-s" => status = v.parse().unwrap(),
-            "-i" => idle_conns = v.parse().unwrap(),
             "-H" => headers += &format!("{v}\r\n"),
             "--bufs" => bufs = v.parse().unwrap(),
             "--bufsz" => bufsz = v.parse().unwrap(),
@@ -205,7 +189,6 @@ fn main() {
     }
     let one =
         format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{headers}\r\n{}", "x".repeat(content));
-    let still = open_idle(port, idle_conns, &one);
     let expected = format!("HTTP/1.1 {status}").into_bytes();
     let batch = one.repeat(depth).into_bytes();
 
@@ -389,7 +372,6 @@ fn main() {
         }
     }
     let late = if rate > 0.0 { ((t - t0) as f64 * rate / 1e9 / depth as f64) as u64 - issued } else { 0 };
-    drop(still);
     // connections close before the process ends, so that the server sees it at once
     for c in cs {
         drop(unsafe { <std::net::TcpStream as std::os::fd::FromRawFd>::from_raw_fd(c.fd) });
