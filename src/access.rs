@@ -6,11 +6,12 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use shardlet::server::AccessRecord;
 use std::{
     fmt::Write as _,
-    fs::OpenOptions,
+    fs::{File, OpenOptions},
     io::{self, BufWriter, Write},
+    path::Path,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -30,6 +31,18 @@ const FLUSH_AFTER: Duration = Duration::from_millis(500);
 pub(crate) struct Log {
     lines: Sender<String>,
     dropped: Arc<AtomicU64>,
+    reopen: Reopen,
+}
+
+/// Asks for the file to be opened again by its name, because it was moved away. Holds no [`Log`].
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Reopen(Arc<AtomicBool>);
+
+impl Reopen {
+    /// It is done before the next line is written, or when the log is flushed next.
+    pub(crate) fn ask(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Says that the last line is written: it disconnects when the writing thread ends, and that one ends when the last
@@ -38,29 +51,46 @@ pub(crate) type Written = Receiver<()>;
 
 /// Opens the log that was asked for.
 pub(crate) fn open(asked: &AccessLog) -> Result<Option<(Log, Written)>, Failure> {
-    let out: Box<dyn Write + Send> = match asked {
+    let opened = match asked {
         AccessLog::Off => return Ok(None),
-        AccessLog::StandardOutput => Box::new(io::stdout()),
+        AccessLog::StandardOutput => Log::to(|| Ok(io::stdout())),
         AccessLog::File(path) => {
-            let file = OpenOptions::new().create(true).append(true).open(path);
-            Box::new(file.map_err(|error| startup::file_failure("open the access log", path, &error))?)
+            let path = path.clone();
+            // Tried here, so that a place that cannot be written ends the start with its own message.
+            open_file(&path).map_err(|error| startup::file_failure("open the access log", &path, &error))?;
+            Log::to(move || open_file(&path))
         }
     };
-    Log::to(out).map(Some).map_err(|error| startup::runtime_failure("start the access log's thread", &error))
+    opened.map(Some).map_err(|error| startup::runtime_failure("start the access log's thread", &error))
+}
+
+fn open_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
 }
 
 impl Log {
-    fn to(out: impl Write + Send + 'static) -> io::Result<(Log, Written)> {
+    fn to<W>(open: impl Fn() -> io::Result<W> + Send + 'static) -> io::Result<(Log, Written)>
+    where
+        W: Write + Send + 'static,
+    {
+        let out = open()?;
+        let reopen = Reopen::default();
+        let asked = reopen.clone();
         let (lines, waiting) = bounded(LINES_WAITING_MAX);
         let (writing, written) = bounded(0);
         let dropped = Arc::new(AtomicU64::new(0));
         let counter = dropped.clone();
         let write = move || {
-            write_lines(&waiting, out, &counter);
+            write_lines(&waiting, out, &counter, || asked.0.swap(false, Ordering::Relaxed).then(&open));
             drop(writing);
         };
         thread::Builder::new().name("access-log".into()).spawn(write)?;
-        Ok((Log { lines, dropped }, written))
+        Ok((Log { lines, dropped, reopen }, written))
+    }
+
+    /// What opens it again.
+    pub(crate) fn reopener(&self) -> Reopen {
+        self.reopen.clone()
     }
 
     /// Hands a line over. Never waits.
@@ -71,10 +101,22 @@ impl Log {
     }
 }
 
-fn write_lines(lines: &Receiver<String>, out: impl Write, dropped: &AtomicU64) {
+fn write_lines<W: Write>(
+    lines: &Receiver<String>,
+    out: W,
+    dropped: &AtomicU64,
+    reopened: impl Fn() -> Option<io::Result<W>>,
+) {
     let mut out = BufWriter::new(out);
     loop {
-        match lines.recv_timeout(FLUSH_AFTER) {
+        let next = lines.recv_timeout(FLUSH_AFTER);
+        match reopened() {
+            // Dropping the old one writes what it still holds.
+            Some(Ok(file)) => out = BufWriter::new(file),
+            Some(Err(error)) => tracing::error!("cannot open the access log again: {error}"),
+            None => {}
+        }
+        match next {
             Ok(line) => {
                 let lost = dropped.swap(0, Ordering::Relaxed);
                 if lost > 0 {
@@ -183,9 +225,28 @@ mod tests {
     #[test]
     fn lines_are_dropped_and_counted_when_nobody_writes() {
         let (lines, waiting) = bounded(1);
-        let log = Log { lines, dropped: Arc::default() };
+        let log = Log { lines, dropped: Arc::default(), reopen: Reopen::default() };
         (0..3).for_each(|_| log.write(&record("/", b"x")));
         assert_eq!(log.dropped.load(Ordering::Relaxed), 2);
         assert_eq!(waiting.len(), 1);
+    }
+
+    #[test]
+    fn a_file_that_was_moved_away_is_opened_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, moved) = (folder.path().join("access.log"), folder.path().join("access.log.1"));
+        let (log, written) = open(&AccessLog::File(path.clone())).expect("opened").expect("asked for");
+        log.write(&record("/before", b"x"));
+        while !log.lines.is_empty() {
+            thread::yield_now();
+        }
+        std::fs::rename(&path, &moved).expect("moved");
+        log.reopener().ask();
+        log.write(&record("/after", b"x"));
+        drop(log);
+        assert!(written.recv_timeout(Duration::from_secs(10)).is_err_and(|end| end.is_disconnected()));
+        let read = |path| std::fs::read_to_string(path).expect("readable");
+        assert!(read(path).contains("/after"), "the name is not opened again");
+        assert!(!read(moved).contains("/after"), "the old file is still written");
     }
 }

@@ -38,14 +38,15 @@ where
     if let Some(address) = &admin {
         builder = builder.beside(address.clone(), handlers::admin::router);
     }
-    let mut access_written = None;
+    let (mut access_written, mut reopen) = (None, None);
     if let Some((log, written)) = access::open(&args.access_log)? {
+        reopen = Some(log.reopener());
         builder = builder.access_log(move |record| log.write(record));
         access_written = Some(written);
     }
     let server = builder.start(routes).map_err(|error| start_failure(args, &error))?;
     announce(command, args, &server);
-    follow_signals(signals, server.handles().to_vec());
+    follow_signals(signals, server.handles().to_vec(), reopen);
     let code = end_code(&server.join());
     if let Some(written) = access_written {
         // Disconnected is what is waited for; a log that cannot be written in time loses its last lines.
@@ -56,7 +57,11 @@ where
 }
 
 /// Turns signals into the server's end, on a thread of their own.
-fn follow_signals(signals: crossbeam_channel::Receiver<Signal>, handles: Vec<ShardHandle>) {
+fn follow_signals(
+    signals: crossbeam_channel::Receiver<Signal>,
+    handles: Vec<ShardHandle>,
+    access_log: Option<access::Reopen>,
+) {
     let follow = move || {
         for signal in signals {
             match signal {
@@ -64,7 +69,10 @@ fn follow_signals(signals: crossbeam_channel::Receiver<Signal>, handles: Vec<Sha
                 Signal::Fast => server::begin_shutdown(&handles, ShutdownPlan::fast()),
                 Signal::Now => server::begin_shutdown(&handles, ShutdownPlan::now()),
                 Signal::Reload => tracing::info!("nothing to reload: this command has no configuration file"),
-                Signal::ReopenLogs => tracing::info!("nothing to reopen: logs go to standard error"),
+                Signal::ReopenLogs => match &access_log {
+                    Some(log) => log.ask(),
+                    None => tracing::info!("nothing to reopen: there is no access log"),
+                },
             }
         }
     };
