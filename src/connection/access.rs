@@ -2,7 +2,12 @@
 
 use super::{Connection, Service, pipeline::InFlight};
 use crate::http1::Head;
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 /// Who is told of every answer, on the shard that gave it.
 pub(crate) type AccessSink = Arc<dyn Fn(&AccessRecord<'_>) + Send + Sync>;
@@ -67,7 +72,7 @@ impl Service {
     /// The answer is over.
     pub(super) fn log_answer(&self, connection: &Connection, pending: &Pending, whole: bool) {
         let Some(sink) = &self.access_log else { return };
-        sink(&AccessRecord {
+        let record = AccessRecord {
             peer: connection.socket.peer(),
             method: &pending.method,
             target: &pending.target,
@@ -79,7 +84,11 @@ impl Service {
             duration: self.now().saturating_sub(pending.began),
             whole,
             shard: self.shard.id().index(),
-        });
+        };
+        // The sink is the application's: its panic costs the record and nothing of the answer (L-14).
+        if catch_unwind(AssertUnwindSafe(|| sink(&record))).is_err() {
+            tracing::error!(shard = record.shard, target = record.target, "the access log's sink panicked");
+        }
     }
 
     /// Logs what is still pending on a connection that ends.

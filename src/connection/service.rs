@@ -3,7 +3,10 @@
 use super::{AccessSink, Closing, Connection, counters::ConnectionCounters};
 use crate::{
     error::EndReason,
-    exchange::{Exchanges, Parcel, Post, Refusal, TableOptions, WaterMarks, Workers, seam::Loan},
+    exchange::{
+        Exchanges, Parcel, Post, Refusal, TableOptions, WaterMarks, Workers,
+        seam::{Loan, Raised},
+    },
     http1::{HeadTemplate, Reject},
     limits::Limits,
     routing::Router,
@@ -64,6 +67,34 @@ pub(super) struct ConnectionPlace {
     pub(super) socket: Key,
     /// `None` while something happens to it.
     pub(super) connection: Option<Box<Connection>>,
+}
+
+/// A connection while something happens to it. A panic leaves it in here: it is not lost with its place taken.
+struct Taken<'a> {
+    service: &'a Service,
+    connection: Option<Box<Connection>>,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let Some(mut connection) = self.connection.take() else { return };
+        connection.closing = Closing::Reset;
+        self.service.set_connection_timer(self.service.now(), connection.key);
+        self.service.put_back(connection);
+    }
+}
+
+/// A connection that ends: its place is free behind this, also if what is told of the end panics.
+struct Gone<'a> {
+    service: &'a Service,
+    key: Key,
+}
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        self.service.connections.borrow_mut().remove(self.key);
+        self.service.counters.closed();
+    }
 }
 
 /// Sends parcels for exchanges through the shard's inbox.
@@ -169,23 +200,32 @@ impl Service {
         self.this.upgrade().expect("a service runs while somebody holds it")
     }
 
-    /// Takes the connection out, lets `event` happen to it, and does what is due after every event.
+    /// Takes the connection out, lets `event` happen to it, and does what is due after every event. If that panics
+    /// the connection goes back into its place, and is reset by its timer as soon as the shard comes to it.
     #[inline]
     pub(super) fn with(&self, key: Key, event: impl FnOnce(&Self, &mut Connection)) {
         let taken = self.connections.borrow_mut().get_mut(key).and_then(|place| place.connection.take());
-        let Some(mut connection) = taken else { return };
+        let Some(connection) = taken else { return };
+        let mut taken = Taken { service: self, connection: Some(connection) };
+        let Some(connection) = &mut taken.connection else { return };
         self.tick();
-        event(self, &mut connection);
-        self.after_event(&mut connection);
+        if connection.closing == Closing::No {
+            event(self, connection);
+            self.after_event(connection);
+        }
+        let Some(connection) = taken.connection.take() else { return };
         match connection.closing {
-            Closing::No => {
-                if let Some(place) = self.connections.borrow_mut().get_mut(key) {
-                    place.connection = Some(connection);
-                }
-            }
+            Closing::No => self.put_back(connection),
             how => self.close(connection, how),
         }
         self.drive_ready();
+    }
+
+    #[inline]
+    fn put_back(&self, connection: Box<Connection>) {
+        if let Some(place) = self.connections.borrow_mut().get_mut(connection.key) {
+            place.connection = Some(connection);
+        }
     }
 
     fn after_event(&self, connection: &mut Connection) {
@@ -196,11 +236,11 @@ impl Service {
     }
 
     fn close(&self, mut connection: Box<Connection>, how: Closing) {
+        let gone = Gone { service: self, key: connection.key };
         self.log_cut(&mut connection);
         self.end_exchanges(&mut connection, EndReason::ClientReset);
         self.drop_timer(&connection);
-        self.connections.borrow_mut().remove(connection.key);
-        self.counters.closed();
+        drop(gone);
         if how == Closing::Reset {
             connection.socket.reset_on_close();
         }
@@ -210,13 +250,10 @@ impl Service {
     /// connection, behind which this is called again: the flag makes a loop of what would be a recursion as deep as
     /// many exchanges are ready.
     fn drive_ready(&self) {
-        if self.driving.replace(true) {
-            return;
-        }
+        let Some(_driving) = Raised::raise(&self.driving) else { return };
         while let Some((exchange, owner)) = self.exchanges.next_ready() {
             self.with(Key::from_u64(owner), |service, connection| service.drive(connection, exchange));
         }
-        self.driving.set(false);
     }
 
     pub(super) fn set_connection_timer(&self, at: Duration, connection: Key) -> Key {
@@ -296,7 +333,8 @@ impl Service {
         }
     }
 
-    fn connection_keys(&self) -> Vec<Key> {
+    /// The connections as they are now.
+    pub(crate) fn connection_keys(&self) -> Vec<Key> {
         self.connections.borrow().keys()
     }
 }

@@ -235,7 +235,7 @@ impl Exchange {
     /// Sets the timeout, counted from now, while the exchange may wait.
     pub fn set_timeout(&mut self, timeout: Duration) {
         if self.core.state().end_decided().is_none() {
-            self.core.set_deadline(Some(self.core.hub.now.get() + timeout));
+            self.core.set_deadline(Some(self.core.hub.now.get().saturating_add(timeout)));
             self.core.intend(|intents| {
                 intents.timeout_set = true;
                 intents.timeout_cleared = false;
@@ -269,28 +269,30 @@ impl Exchange {
 
     // ---- listeners ------------------------------------------------------------------------------------------
 
-    fn listen(&self, set: impl FnOnce(&mut Listeners)) {
-        self.core.with_rare(|rare| set(&mut rare.listeners));
+    fn listen<T>(&self, replace: impl FnOnce(&mut Listeners) -> Option<T>) {
+        let former = self.core.with_rare(|rare| replace(&mut rare.listeners));
+        // The application's destructors, where nothing is borrowed.
+        drop(former);
     }
 
     /// Runs when the timeout comes first; it may complete, redispatch or `extend` (L-12).
     pub fn on_timeout<O: Outcome>(&mut self, mut hook: impl FnMut(&mut Exchange) -> O + 'static) {
-        self.listen(|l| l.on_timeout = Some(Box::new(move |x| hook(x).into_result())));
+        self.listen(|l| l.on_timeout.replace(Box::new(move |x| hook(x).into_result())));
     }
 
     /// Runs once when the exchange fails; before commit it may answer and complete (L-10, L-13).
     pub fn on_error<O: Outcome>(&mut self, hook: impl FnOnce(&mut Exchange, EndReason) -> O + 'static) {
-        self.listen(|l| l.on_error = Some(Box::new(move |x, reason| hook(x, reason).into_result())));
+        self.listen(|l| l.on_error.replace(Box::new(move |x, reason| hook(x, reason).into_result())));
     }
 
     /// Runs exactly once, after the terminal transition.
     pub fn on_complete<O: Outcome>(&mut self, hook: impl FnOnce(&mut Exchange, EndReason) -> O + 'static) {
-        self.listen(|l| l.on_complete = Some(Box::new(move |x, reason| hook(x, reason).into_result())));
+        self.listen(|l| l.on_complete.replace(Box::new(move |x, reason| hook(x, reason).into_result())));
     }
 
     /// Sets what watches over this exchange.
     pub(crate) fn set_guardian(&mut self, guardian: Rc<dyn Guardian>) {
-        self.listen(|l| l.guardian = Some(guardian));
+        self.listen(|l| l.guardian.replace(guardian));
     }
 
     /// What watches over this exchange.
@@ -313,7 +315,7 @@ impl Exchange {
 
     /// Sets the read listener. It is called at once if there is something to read.
     pub fn set_read_listener(&mut self, listener: impl ReadListener + 'static) {
-        self.listen(|l| l.read = Some(Box::new(listener)));
+        self.listen(|l| l.read.replace(Box::new(listener)));
         let mut input = self.core.input.borrow_mut();
         let (ready, consumed) = (input.buffered() > 0, input.is_consumed());
         if !ready {
@@ -329,7 +331,7 @@ impl Exchange {
 
     /// Sets the write listener.
     pub fn set_write_listener(&mut self, listener: impl WriteListener + 'static) {
-        self.listen(|l| l.write = Some(Box::new(listener)));
+        self.listen(|l| l.write.replace(Box::new(listener)));
     }
 
     // ---- reading --------------------------------------------------------------------------------------------

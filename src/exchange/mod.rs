@@ -111,7 +111,7 @@ pub(crate) mod seam {
         output::OutputQueue,
         request::{HeadHolder, Loan, Received},
         response::ResponseParts,
-        table::{Begin, Next},
+        table::{Begin, Next, Raised},
     };
 }
 

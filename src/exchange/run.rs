@@ -87,7 +87,8 @@ impl Exchanges {
             }
         });
         if let Some(hook) = hook {
-            core.with_rare(|rare| put_back(&mut rare.listeners.on_timeout, hook));
+            let left = core.with_rare(|rare| put_back(&mut rare.listeners.on_timeout, hook));
+            drop_left(self, left);
         }
     }
 
@@ -103,7 +104,8 @@ impl Exchanges {
             Callback::AllDataRead => listener.on_all_data_read(x),
             _ => listener.on_data_available(x),
         });
-        core.with_rare(|rare| put_back(&mut rare.listeners.read, listener));
+        let left = core.with_rare(|rare| put_back(&mut rare.listeners.read, listener));
+        drop_left(self, left);
     }
 
     fn run_write(&self, core: &Rc<Core>) {
@@ -115,7 +117,8 @@ impl Exchanges {
             return self.run_guardian(core, holds, |guardian, x| guardian.on_writable(x));
         };
         self.run_fenced(core, owned_head(core), |x| listener.on_write_possible(x));
-        core.with_rare(|rare| put_back(&mut rare.listeners.write, listener));
+        let left = core.with_rare(|rare| put_back(&mut rare.listeners.write, listener));
+        drop_left(self, left);
     }
 
     /// The coordinator hears of content and room while the exchange is in its hands, not in the handler's.
@@ -313,12 +316,14 @@ impl Exchanges {
     pub(crate) fn next_cycle(&self, core: &Core) {
         core.cycle.set(core.cycle.get() + 1);
         core.set_deadline(None);
-        core.if_rare(|rare| {
-            rare.listeners.read = None;
-            rare.listeners.write = None;
-            rare.listeners.on_timeout = None;
-            rare.context.as_ref().map(|context| context.shared.set_cycle(core.cycle.get()))
+        let former = core.if_rare(|rare| {
+            if let Some(context) = &rare.context {
+                context.shared.set_cycle(core.cycle.get());
+            }
+            let listeners = &mut rare.listeners;
+            Some((listeners.read.take(), listeners.write.take(), listeners.on_timeout.take()))
         });
+        drop_quietly(self, former);
         self.count_async(core, false);
     }
 }
@@ -353,9 +358,18 @@ fn nothing_to_run(core: &Core) {
     core.feed(Event::CallbackReturned { outcome: life::Outcome::Returned, intents: Intents::default() });
 }
 
-fn put_back<T: ?Sized>(place: &mut Option<Box<T>>, listener: Box<T>) {
-    if place.is_none() {
-        *place = Some(listener);
+/// Gives the listener again if it has replaced itself: to be dropped where nothing is borrowed.
+fn put_back<T: ?Sized>(place: &mut Option<Box<T>>, listener: Box<T>) -> Option<Box<T>> {
+    if place.is_some() {
+        return Some(listener);
+    }
+    *place = Some(listener);
+    None
+}
+
+fn drop_left<T: ?Sized>(exchanges: &Exchanges, left: Option<Box<T>>) {
+    if left.is_some() {
+        drop_quietly(exchanges, left);
     }
 }
 

@@ -18,6 +18,7 @@ use super::{
     output::WaterMarks,
     registry,
     request::HeadHolder,
+    run::drop_quietly,
 };
 use crate::error::{EndReason, Error};
 use shards::{Key, Table};
@@ -405,7 +406,10 @@ impl Exchanges {
     fn release(&self, core: &Rc<Core>) {
         debug_assert_eq!(core.state().phase, Phase::Vacant);
         let rare = core.rare.take();
-        drop(rare);
+        if rare.is_some() {
+            // Hooks, attributes, futures: the application's destructors.
+            drop_quietly(self, rare);
+        }
         core.request.take();
         core.actions.borrow_mut().clear();
         core.in_ready.set(false);
@@ -429,9 +433,10 @@ impl Exchanges {
 
     /// Drives what has become ready, unless that is being done already further up the stack.
     pub(crate) fn kick(&self) {
-        if self.hub.depth.get() == 0 && !self.driving.replace(true) {
+        if self.hub.depth.get() == 0
+            && let Some(_driving) = Raised::raise(&self.driving)
+        {
             (self.on_ready)(self);
-            self.driving.set(false);
         }
     }
 }
@@ -445,6 +450,22 @@ impl Drop for Exchanges {
 impl fmt::Debug for Exchanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Exchanges").field("shard", &self.hub.shard).field("live", &self.len()).finish()
+    }
+}
+
+/// A flag that is up until this is dropped, also by a panic.
+pub(crate) struct Raised<'a>(&'a Cell<bool>);
+
+impl<'a> Raised<'a> {
+    /// `None` if it is up already.
+    pub(crate) fn raise(flag: &'a Cell<bool>) -> Option<Self> {
+        (!flag.replace(true)).then_some(Raised(flag))
+    }
+}
+
+impl Drop for Raised<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
     }
 }
 

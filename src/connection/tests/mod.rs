@@ -1,6 +1,7 @@
 //! Connections on a simulated shard: no socket, no clock, every fault from a seed.
 
 mod order;
+mod panics;
 mod random;
 mod reply;
 
@@ -30,9 +31,13 @@ const PORT: u16 = 80;
 
 impl World {
     pub(super) fn new(seed: u64, limits: Limits, faults: SimFaults) -> Self {
+        World::with(seed, options(limits), faults)
+    }
+
+    pub(super) fn with(seed: u64, options: ServiceOptions, faults: SimFaults) -> Self {
         let simulation = Simulation::with(seed, 1, faults);
         let (service, listener) = simulation.on(0, |shard| {
-            let service = Service::new(shard, options(limits));
+            let service = Service::new(shard, options);
             let at = format!("127.0.0.1:{PORT}").parse().expect("an address");
             let listener = Listener::bind(shard, &at, service.clone()).expect("the simulation listens");
             (service, listener)
@@ -95,6 +100,7 @@ fn router() -> Router {
         .route("/stream", get(stream()))
         .route("/echo", post(echo()))
         .route("/deaf", post(plain))
+        .route("/bomb", get(panics::bomb))
 }
 
 fn plain(x: &mut Exchange) -> Result<()> {
