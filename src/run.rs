@@ -18,6 +18,9 @@ use std::{io::Write as _, process::ExitCode, time::Duration};
 /// How long a graceful stop may take.
 const GRACEFUL: Duration = Duration::from_secs(30);
 
+/// What helps when the admin listener has no place.
+const ADMIN_CURE: &str = "name another place: --admin ADDR, or --admin off";
+
 /// How long the end waits for the log to be written.
 const LOG_FLUSH: Duration = Duration::from_millis(500);
 
@@ -88,10 +91,10 @@ fn admin_address(args: &cli::ServerArgs) -> Result<Option<SocketAddress>, Failur
     match startup::check_listen(listen) {
         Ok(place) => Ok(Some(socket_address(&place))),
         Err(failure) if args.admin_is_default() => {
-            tracing::warn!("no admin listener: {failure}");
+            tracing::warn!("no admin listener: {}; {ADMIN_CURE}", failure.what);
             Ok(None)
         }
-        Err(failure) => Err(failure),
+        Err(failure) => Err(Failure { cure: ADMIN_CURE.into(), ..failure }),
     }
 }
 
