@@ -302,35 +302,33 @@ impl Service {
         parked
     }
 
-    /// Nothing new is begun: idle connections close, busy ones end with their answers.
-    pub(crate) fn drain(&self) {
+    /// Nothing new is begun from now on; [`Service::drain`] tells each connection.
+    pub(crate) fn begin_drain(&self) {
         self.draining.set(true);
-        for key in self.connection_keys() {
-            self.with(key, |service, connection| {
-                let unsent = !connection.pipeline.is_empty() || connection.output.is_sending();
-                let actions = connection.cycle.begin_shutdown(unsent);
-                service.perform(connection, actions);
-            });
-        }
     }
 
-    /// What is still running is told that it must end, with this reason.
-    pub(crate) fn force(&self, reason: EndReason) {
-        for key in self.connection_keys() {
-            self.with(key, |service, connection| {
-                for exchange in connection.pipeline.live() {
-                    service.exchanges.shutdown_forced(exchange, reason);
-                    service.drive(connection, exchange);
-                }
-            });
-        }
+    /// An idle connection closes, a busy one ends with its answers.
+    pub(crate) fn drain(&self, connection: Key) {
+        self.with(connection, |service, connection| {
+            let unsent = !connection.pipeline.is_empty() || connection.output.is_sending();
+            let actions = connection.cycle.begin_shutdown(unsent);
+            service.perform(connection, actions);
+        });
     }
 
-    /// The end: every connection is cut.
-    pub(crate) fn cut_all(&self) {
-        for key in self.connection_keys() {
-            self.with(key, |_, connection| connection.closing = Closing::Reset);
-        }
+    /// What still runs on a connection is told that it must end, with this reason.
+    pub(crate) fn force(&self, connection: Key, reason: EndReason) {
+        self.with(connection, |service, connection| {
+            for exchange in connection.pipeline.live() {
+                service.exchanges.shutdown_forced(exchange, reason);
+                service.drive(connection, exchange);
+            }
+        });
+    }
+
+    /// The end of a connection.
+    pub(crate) fn cut(&self, connection: Key) {
+        self.with(connection, |_, connection| connection.closing = Closing::Reset);
     }
 
     /// The connections as they are now.

@@ -45,6 +45,14 @@ impl World {
         World { simulation, service, _listener: listener }
     }
 
+    /// The first phase of an end.
+    pub(super) fn drain(&self) {
+        self.simulation.on(0, |_| {
+            self.service.begin_drain();
+            self.service.connection_keys().into_iter().for_each(|key| self.service.drain(key));
+        });
+    }
+
     /// Panics unless nothing is left of what happened.
     pub(super) fn expect_nothing_left(&self, what: &str) {
         assert_eq!(self.service.connection_count(), 0, "{what}: connections left");

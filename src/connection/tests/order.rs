@@ -58,7 +58,7 @@ fn fault_78_draining_awaits_parked_and_unsent_answers() {
     slow.write(get("/plain?33").repeat(20).as_bytes());
     idle.write(get("/plain?44").as_bytes());
     world.simulation.run_for(Duration::from_millis(10));
-    world.simulation.on(0, |_| world.service.drain());
+    world.drain();
     world.simulation.run_for(Duration::from_millis(10));
     assert!(idle.is_closed());
     assert!(!parked.is_closed() && !slow.is_closed());

@@ -184,7 +184,7 @@ fn run(seed: u64) {
     }
     let drains = dice.one_in(6);
     if drains {
-        world.simulation.on(0, |_| world.service.drain());
+        world.drain();
     }
     for talk in &talks {
         talk.client.set_receive_window(1 << 20);
