@@ -174,7 +174,9 @@ fn start_failure(args: &cli::ServerArgs, error: &StartError) -> Failure {
             error.to_string(),
             "ask for fewer with --workers, or raise ulimit -u",
         ),
-        StartError::Routes(problem) => Failure::new(Exit::RunTime, problem.to_string(), "mend the routes"),
+        StartError::Routes(_) | StartError::Panicked(_) => {
+            Failure::new(Exit::RunTime, error.to_string(), "mend the routes")
+        }
     }
 }
 

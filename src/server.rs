@@ -11,13 +11,16 @@ use crate::{
     stats::ShardSnapshot,
     workers::{Drained, PoolOptions, PoolSnapshot, WorkerPool},
 };
+use rustix::process::{Resource, getrlimit};
 use shards::{
     DriverChoice, ProbeReport, Shard, ShardEnd, ShardHandle, Shards,
     net::{AcceptMode, Binding, Listener, SocketAddress},
 };
 use std::{
+    any::Any,
     cell::RefCell,
     fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
     sync::{Arc, mpsc},
 };
@@ -67,6 +70,8 @@ pub enum StartError {
     Runtime(shards::Error),
     /// The worker threads could not be had.
     Workers(std::io::Error),
+    /// The function that makes the routes, or another part of the start on a shard, panicked with this text.
+    Panicked(String),
 }
 
 impl fmt::Display for StartError {
@@ -75,6 +80,7 @@ impl fmt::Display for StartError {
             StartError::Routes(error) => error.fmt(f),
             StartError::Runtime(error) => error.fmt(f),
             StartError::Workers(error) => write!(f, "start the worker threads: {error}"),
+            StartError::Panicked(text) => write!(f, "the routes could not be made: panic: {text}"),
         }
     }
 }
@@ -93,6 +99,11 @@ pub struct Server {
     shards: Shards<()>,
     addresses: Vec<SocketAddress>,
     pool: Option<WorkerPool>,
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no text)").to_owned()
 }
 
 /// The service of a shard, where code that runs on the shard finds it.
@@ -284,7 +295,8 @@ impl Builder {
         self
     }
 
-    /// Most connections of one shard; more are closed at once and counted.
+    /// Most connections of one shard; more are closed at once and counted. Never more than its part of the
+    /// descriptors that this process may open (RLIMIT_NOFILE) without `descriptors_reserved` of the limits.
     #[must_use]
     pub fn connections_max(mut self, count: usize) -> Self {
         self.connections_max = count;
@@ -324,12 +336,18 @@ impl Builder {
     /// Binds, checks the routes and starts. `routes` runs on every shard and makes that shard's own router.
     ///
     /// # Errors
-    /// [`StartError::Routes`] for a mistake in the routes, [`StartError::Runtime`] when an address cannot be
-    /// bound or a shard cannot be started.
+    /// [`StartError::Routes`] for a mistake in the routes, [`StartError::Panicked`] when making them panics,
+    /// [`StartError::Runtime`] when there is no address, one cannot be bound, or a shard cannot be started,
+    /// [`StartError::Workers`] when the worker threads cannot be had.
     pub fn start<F>(mut self, routes: F) -> Result<Server, StartError>
     where
         F: Fn(&Shard) -> Router + Send + Sync + 'static,
     {
+        if self.listen.is_empty() {
+            return Err(StartError::Runtime(shards::Error::Misuse {
+                advice: "say where to listen: listen(address)",
+            }));
+        }
         let mut shards = Shards::builder().driver(self.driver).inbox(self.limits.inbox_messages_max);
         if let Some(runtime) = self.runtime.take() {
             shards = runtime(shards);
@@ -340,6 +358,7 @@ impl Builder {
         let count = shards.shard_count();
         let mut sites = vec![Site { listen: std::mem::take(&mut self.listen), routes: Arc::new(routes) }];
         sites.append(&mut self.beside);
+        self.connections_max = self.connections_max.min(descriptors_of_each(count, &self.limits));
         let sites = sites
             .into_iter()
             .map(|site| site.bind(count, self.accept))
@@ -352,13 +371,15 @@ impl Builder {
             let (options, sites, checked) = (self.clone(), sites.clone(), checked.clone());
             let (pool, workers) = (shared_pool.clone(), workers.clone());
             async move {
-                let opened = options.open(&shard, &sites, &workers);
-                let problem = opened.as_ref().err().cloned();
-                // The starter waits for one answer per shard.
+                // The starter waits for one answer per shard, also from one whose routes panic.
+                let opened = catch_unwind(AssertUnwindSafe(|| options.open(&shard, &sites, &workers)));
+                let (services, problem) = match opened {
+                    Ok(Ok(services)) => (services, None),
+                    Ok(Err(problem)) => (Vec::new(), Some(StartError::Routes(problem))),
+                    Err(panic) => (Vec::new(), Some(StartError::Panicked(panic_text(&*panic)))),
+                };
                 let _ = checked.send(problem);
-                if let Ok(services) = opened {
-                    live(&shard, services, pool).await;
-                }
+                live(&shard, services, pool).await;
             }
         })?;
         let problem = check.iter().take(count).flatten().next();
@@ -367,7 +388,7 @@ impl Builder {
             None => Ok(server),
             Some(problem) => {
                 server.shutdown(ShutdownPlan::now());
-                Err(StartError::Routes(problem))
+                Err(problem)
             }
         }
     }
@@ -467,6 +488,13 @@ async fn live(shard: &Shard, services: Vec<Open>, pool: Option<WorkerPool>) {
         phases.run(listeners).await;
     }
     place.0.replace(None);
+}
+
+/// Connections that each of so many shards can have while files and upstreams still find descriptors (F2).
+fn descriptors_of_each(shards: usize, limits: &Limits) -> usize {
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let free = most.saturating_sub(u64::from(limits.descriptors_reserved));
+    usize::try_from(free / shards as u64).unwrap_or(usize::MAX).max(1)
 }
 
 /// Jobs that may wait for each worker thread: a second's worth of jobs of some ten milliseconds.

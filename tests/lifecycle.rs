@@ -453,6 +453,24 @@ fn rule_l21_a_route_that_cannot_wait_is_refused_at_the_start() {
 }
 
 #[test]
+fn routes_that_panic_on_one_shard_are_an_error_of_the_start() {
+    let any_port: SocketAddr = ([127, 0, 0, 1], 0).into();
+    let refused = Server::builder().listen(any_port).shards(2).start(|shard: &shards::Shard| {
+        assert_eq!(shard.id().index(), 0, "no routes for this one");
+        Router::new()
+    });
+    let Err(StartError::Panicked(text)) = refused else { panic!("it started") };
+    assert!(text.contains("no routes for this one"), "{text}");
+}
+
+#[test]
+fn a_server_without_an_address_is_refused() {
+    let refused = Server::builder().shards(1).start(|_: &shards::Shard| Router::new());
+    let Err(StartError::Runtime(problem)) = refused else { panic!("it started") };
+    assert!(problem.to_string().contains("listen"), "{problem}");
+}
+
+#[test]
 fn rule_l26_workers_outlive_exchanges() {
     let done = Arc::new(AtomicUsize::new(0));
     let shared = done.clone();
