@@ -192,9 +192,9 @@ impl Service {
                 }
                 routing::Next::new(&route.filters, dispatch, &|x: &mut Exchange| handler.handle(x)).run(x)
             }
-            Target::Method(route) => refuse_method(x, route),
-            Target::Unknown => answer_plainly(x, StatusCode::NOT_IMPLEMENTED),
-            Target::Nothing => answer_plainly(x, StatusCode::NOT_FOUND),
+            Target::Method(route) => self.refuse_method(x, route),
+            Target::Unknown => self.answer_error(x, StatusCode::NOT_IMPLEMENTED),
+            Target::Nothing => self.answer_error(x, StatusCode::NOT_FOUND),
             Target::WholeServer => {
                 x.response().set_status(StatusCode::NO_CONTENT);
                 x.response().set_header("Allow", "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS")?;
@@ -229,18 +229,33 @@ impl Service {
         status: u16,
         head: HeadHolder,
     ) -> HeadHolder {
-        let handler = self.router.failed_answer().cloned();
+        let status = StatusCode::from_u16(status).unwrap_or_default();
         let route = connection.pipeline.find(exchange).and_then(|entry| entry.target.route().cloned());
         self.enter(exchange, head, move |x: &mut Exchange| {
-            let answer = |x: &mut Exchange| match &handler {
-                Some(handler) => handler.handle(x),
-                None => answer_plainly(x, StatusCode::from_u16(status).unwrap_or_default()),
-            };
+            let answer = |x: &mut Exchange| self.answer_error(x, status);
             match &route {
                 Some(route) => routing::Next::new(&route.filters, DispatchType::Error, &answer).run(x),
                 None => answer(x),
             }
         })
+    }
+
+    /// The application's error handler with the status set, or the status and a line of text. Errors that the router
+    /// finds are answered so too: an application has one place for the look of its errors.
+    fn answer_error(&self, x: &mut Exchange, status: StatusCode) -> Result<()> {
+        let Some(handler) = self.router.failed_answer() else { return answer_plainly(x, status) };
+        x.response().set_status(status);
+        handler.handle(x)
+    }
+
+    /// 405 with `Allow` (RFC 9110 §15.5.6), or the answer to OPTIONS (§9.3.7).
+    fn refuse_method(&self, x: &mut Exchange, route: &Route) -> Result<()> {
+        x.response().set_header("Allow", route.allow())?;
+        if x.request().method_kind() == Method::Options {
+            x.response().set_status(StatusCode::NO_CONTENT);
+            return Ok(());
+        }
+        self.answer_error(x, StatusCode::METHOD_NOT_ALLOWED)
     }
 
     /// Ends what is in flight on a connection that is lost.
@@ -310,16 +325,6 @@ fn do_response(x: &mut Exchange) -> Result<()> {
         Some(coordinator) => coordinator.do_response(x),
         None => x.complete(),
     }
-}
-
-/// 405 with `Allow` (RFC 9110 §15.5.6), or the answer to OPTIONS (§9.3.7).
-fn refuse_method(x: &mut Exchange, route: &Route) -> Result<()> {
-    x.response().set_header("Allow", route.allow())?;
-    if x.request().method_kind() == Method::Options {
-        x.response().set_status(StatusCode::NO_CONTENT);
-        return Ok(());
-    }
-    answer_plainly(x, StatusCode::METHOD_NOT_ALLOWED)
 }
 
 /// Status and one line of text.

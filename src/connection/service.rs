@@ -4,7 +4,7 @@ use super::{AccessSink, Closing, Connection, counters::ConnectionCounters};
 use crate::{
     error::EndReason,
     exchange::{
-        Exchanges, Parcel, Post, Refusal, TableOptions, WaterMarks, Workers,
+        Exchanges, ShardPost, TableOptions, WaterMarks, Workers,
         seam::{Loan, Raised},
     },
     http1::{HeadTemplate, Reject},
@@ -12,7 +12,7 @@ use crate::{
     routing::Router,
 };
 use shards::{
-    DeliveryError, Key, Lease, Shard, ShardHandle, Table, TimerEvents,
+    Key, Lease, Shard, Table, TimerEvents,
     net::{ReceiveEnd, Sent, Socket, SocketEvents},
 };
 use std::{
@@ -97,30 +97,6 @@ impl Drop for Gone<'_> {
     }
 }
 
-/// Sends parcels for exchanges through the shard's inbox.
-struct InboxPost(ShardHandle);
-
-impl Post for InboxPost {
-    fn post(&self, parcel: Parcel) -> Result<(), (Parcel, Refusal)> {
-        let sent = match parcel.is_wake() {
-            // At most one on its way for each exchange: bounded by the exchanges.
-            true => self.0.send_reply(parcel, |_, parcel| parcel.open()),
-            false => self.0.send(parcel, |_, parcel| parcel.open()),
-        };
-        sent.map_err(|undelivered| {
-            let refusal = match undelivered.reason {
-                DeliveryError::Full => Refusal::Full,
-                DeliveryError::Stopping => Refusal::Stopping,
-            };
-            (undelivered.task, refusal)
-        })
-    }
-
-    fn is_current(&self) -> bool {
-        self.0.is_current()
-    }
-}
-
 /// Marks a timer token as an exchange's; the keys leave these bits free.
 const EXCHANGE_TOKEN: u64 = 1 << 63;
 
@@ -130,7 +106,7 @@ impl Service {
             let on_ready = this.clone();
             let exchanges = Exchanges::new(TableOptions {
                 shard: shard.id().index() as u32,
-                post: Arc::new(InboxPost(shard.handle())),
+                post: Arc::new(ShardPost::new(shard.handle())),
                 workers: options.workers,
                 tasks_max: options.limits.exchange_tasks_max,
                 marks: WaterMarks {

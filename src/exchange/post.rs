@@ -1,11 +1,10 @@
 //! The runtime's handle as the way in: parcels for exchanges travel in the shard's inbox.
 
 use super::{
-    async_context::{Content, Parcel},
+    async_context::Parcel,
     table::{Post, Refusal},
 };
 use shards::{DeliveryError, ShardHandle};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Posts to a shard of the runtime.
 #[derive(Debug, Clone)]
@@ -21,33 +20,20 @@ impl ShardPost {
 }
 
 /// A parcel that its sender can take back when the inbox refuses it.
-type Envelope = Arc<Mutex<Option<Parcel>>>;
-
-fn take(envelope: &Envelope) -> Option<Parcel> {
-    envelope.lock().unwrap_or_else(PoisonError::into_inner).take()
-}
-
 impl Post for ShardPost {
     fn post(&self, parcel: Parcel) -> Result<(), (Parcel, Refusal)> {
-        let is_task = matches!(parcel.0, Content::Task { .. });
-        let envelope: Envelope = Arc::new(Mutex::new(Some(parcel)));
-        let sent = envelope.clone();
-        let open = move |_: &shards::Shard| {
-            if let Some(parcel) = take(&sent) {
-                parcel.open();
-            }
+        let sent = match parcel.is_wake() {
+            // At most one on its way for each exchange: bounded by the exchanges, and must not be lost to a full inbox.
+            true => self.handle.send_reply(parcel, |_, parcel| parcel.open()),
+            false => self.handle.send(parcel, |_, parcel| parcel.open()),
         };
-        // Wake-ups are bounded by the exchanges themselves and must not be lost to a full inbox.
-        let posted = if is_task { self.handle.execute(open) } else { self.handle.reply(open) };
-        let Err(undelivered) = posted else { return Ok(()) };
-        let refusal = match undelivered.reason {
-            DeliveryError::Full => Refusal::Full,
-            DeliveryError::Stopping => Refusal::Stopping,
-        };
-        match take(&envelope) {
-            Some(parcel) => Err((parcel, refusal)),
-            None => Ok(()),
-        }
+        sent.map_err(|undelivered| {
+            let refusal = match undelivered.reason {
+                DeliveryError::Full => Refusal::Full,
+                DeliveryError::Stopping => Refusal::Stopping,
+            };
+            (undelivered.task, refusal)
+        })
     }
 
     fn is_current(&self) -> bool {

@@ -216,7 +216,8 @@ impl Router {
         self
     }
 
-    /// Answers what failed before anything was sent; the status is set already (L-13).
+    /// Answers what failed before anything was sent, and what the router refuses (404, 405 with `Allow`, 501); the
+    /// status is set already (L-13). If it fails itself the client gets a built-in line of text.
     #[must_use]
     pub fn error_handler(mut self, handler: impl Handler + 'static) -> Self {
         self.error_handler = Some(Rc::new(handler));

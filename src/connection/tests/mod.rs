@@ -1,5 +1,6 @@
 //! Connections on a simulated shard: no socket, no clock, every fault from a seed.
 
+mod errors;
 mod order;
 mod panics;
 mod random;
