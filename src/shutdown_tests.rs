@@ -1,3 +1,5 @@
+//! The end of a service with many connections, on a simulated shard.
+
 use super::{AT_ONCE, Phases, ShutdownPlan};
 use crate::{
     connection::{Service, ServiceOptions},
