@@ -204,14 +204,13 @@ fn exchange_plain(count: u64) {
     let mut head = loan();
     let mut out = Vec::with_capacity(64);
     for _ in 0..count {
-        let core = exchanges.begin_core(Begin::default());
-        assert!(matches!(exchanges.next_action_of(&core), Some(Next::Run(Callback::Handler(_)))));
-        head = exchanges.run_fenced(&core, head, hello);
-        assert_eq!(exchanges.next_action_of(&core), Some(Next::FinishResponse));
+        let (core, back, answered) = exchanges.serve_plain(Begin::default(), head, hello);
+        head = back;
+        assert!(answered);
         out.clear();
         let taken = core.output.borrow_mut().take_into(&mut out, 4096);
         assert_eq!(black_box(taken), 13);
-        exchanges.end_plain_core(&core, 0);
+        exchanges.end_answered(&core);
     }
     assert!(exchanges.is_empty(), "every exchange is over");
 }

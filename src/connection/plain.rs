@@ -5,8 +5,8 @@
 use super::{Connection, Service, dispatch::Target, input::is_safe, pipeline::InFlight};
 use crate::{
     exchange::{
-        Callback, DispatchType, Exchange,
-        seam::{Begin, Core, HeadHolder, Loan, Next},
+        Exchange,
+        seam::{Begin, Core, HeadHolder, Loan},
     },
     http1::{BodyKind, Content, ContentFrame, Framing, Head, ReplyTo, ResponseHead},
 };
@@ -41,23 +41,16 @@ impl Service {
         plain: Plain,
     ) -> Box<Loan> {
         let Target::Handler(route, handler) = &plain.target else { unreachable!("is_plain saw a handler") };
-        let core = self.exchanges.begin_core(Begin {
-            owner: connection.key.to_u64(),
-            sync_only: route.sync_only,
-            ..Begin::default()
-        });
-        let first = self.exchanges.next_action_of(&core);
-        assert_eq!(
-            first,
-            Some(Next::Run(Callback::Handler(DispatchType::Request))),
-            "nothing comes before it"
-        );
+        let begin = Begin { owner: connection.key.to_u64(), sync_only: route.sync_only, ..Begin::default() };
         let run = |x: &mut Exchange| handler.handle(x);
-        let head = self.exchanges.run_fenced(&core, HeadHolder::Loan(loan), run);
-        let next = self.exchanges.next_action_of(&core);
-        let head = match next {
-            Some(Next::FinishResponse) if self.encode_plain(connection, &core, &plain) => head,
-            next => self.go_on(connection, &core, (plain, next), head),
+        let (core, head, answered) = self.exchanges.serve_plain(begin, HeadHolder::Loan(loan), run);
+        let head = if answered && self.encode_plain(connection, &core, &plain) {
+            head
+        } else {
+            if answered {
+                self.exchanges.go_on(&core, &head);
+            }
+            self.go_on(connection, &core, plain, head)
         };
         let HeadHolder::Loan(loan) = head else { unreachable!("a loan comes back") };
         loan
@@ -69,7 +62,7 @@ impl Service {
         let (parts, mut queue) = (core.response.borrow(), core.output.borrow_mut());
         let length = queue.len();
         let is_small = length <= PLAIN_BYTES_MAX && parts.declared_length.is_none();
-        if !is_small || core.rare.borrow().is_some() {
+        if !is_small {
             return false;
         }
         let mut reply = plain.reply;
@@ -84,7 +77,7 @@ impl Service {
             _ => assert_eq!(queue.take_into(&mut output.head, length), length, "all of it fits"),
         }
         drop((parts, queue));
-        self.exchanges.end_plain_core(core, 0);
+        self.exchanges.end_answered(core);
         let actions = connection.cycle.answer_ended(announced.persistent);
         if plain.sequence + 1 == connection.cycle.taken() {
             // Bytes behind an Upgrade are requests after all.
@@ -94,24 +87,11 @@ impl Service {
         true
     }
 
-    /// The long way, from the action in hand.
-    fn go_on(
-        &self,
-        connection: &mut Connection,
-        core: &Core,
-        (plain, next): (Plain, Option<Next>),
-        mut head: HeadHolder,
-    ) -> HeadHolder {
+    /// The long way, from the handler's return.
+    fn go_on(&self, connection: &mut Connection, core: &Core, plain: Plain, head: HeadHolder) -> HeadHolder {
         let exchange = core.key.get();
         let is_safe = head.view().is_some_and(|head: Head<'_>| is_safe(head));
         connection.pipeline.push(InFlight::new(exchange, plain.sequence, plain.reply, is_safe, plain.target));
-        if let Some(next) = next {
-            let released;
-            (head, released) = self.carry_out(connection, exchange, next, head);
-            if released {
-                return head;
-            }
-        }
         self.drive_lending(connection, exchange, head)
     }
 }

@@ -142,6 +142,11 @@ impl Core {
         self.failure_status.set(0);
     }
 
+    /// Puts the machine into a state of its own that a test has reached by its steps.
+    pub(super) fn set_state(&self, state: State) {
+        self.state.set(state);
+    }
+
     pub(crate) fn state(&self) -> State {
         self.state.get()
     }

@@ -3,18 +3,17 @@
 
 use super::{
     Exchanges,
-    core::Core,
     counters::up,
     life::{Event, Phase},
     output::OutputQueue,
     request::HeadHolder,
     response::ResponseParts,
-    table::{Next, needs_snapshot},
+    table::needs_snapshot,
 };
 use crate::error::{EndReason, Result};
 use bytes::Bytes;
 use shards::Key;
-use std::{rc::Rc, time::Duration};
+use std::time::Duration;
 
 impl Exchanges {
     fn feed(&self, key: Key, event: Event) {
@@ -134,18 +133,6 @@ impl Exchanges {
             let drained = core.output.borrow_mut().note_accepted(count);
             if drained {
                 core.feed(Event::OutputDrained);
-            }
-        }
-    }
-
-    /// The whole answer of a plain exchange is in the connection's output, `count` bytes of content: it is over.
-    pub(crate) fn end_plain_core(&self, core: &Rc<Core>, count: u64) {
-        core.output.borrow_mut().note_accepted(count);
-        core.feed(Event::HeadCommitted);
-        core.feed(Event::OutputFinished);
-        while let Some(next) = self.next_action_of(core) {
-            if next == Next::Released {
-                return;
             }
         }
     }

@@ -65,6 +65,7 @@ mod listeners;
 mod live;
 mod local;
 mod output;
+mod plain;
 mod post;
 mod registry;
 mod request;

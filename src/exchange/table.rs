@@ -214,6 +214,17 @@ impl Exchanges {
 
     /// The same, with the core in hand: for callers that go on with it at once.
     pub(crate) fn begin_core(&self, begin: Begin) -> Rc<Core> {
+        let core = self.take_core(begin);
+        core.feed(Event::Started {
+            coordinated: begin.coordinated,
+            has_body: begin.has_body,
+            wait: begin.wait,
+        });
+        core
+    }
+
+    /// A slot and a core for an exchange whose machine has not been told yet.
+    pub(super) fn take_core(&self, begin: Begin) -> Rc<Core> {
         let core = self.pool.borrow_mut().pop().unwrap_or_else(|| Rc::new(Core::new(self.hub.clone())));
         let key = self.table.borrow_mut().insert(core.clone());
         core.begin(key, begin.owner, begin.has_body);
@@ -223,11 +234,6 @@ impl Exchanges {
             up(&mut c.started);
             up(&mut c.live);
             up(&mut c.sync_active);
-        });
-        core.feed(Event::Started {
-            coordinated: begin.coordinated,
-            has_body: begin.has_body,
-            wait: begin.wait,
         });
         core
     }
@@ -258,15 +264,26 @@ impl Exchanges {
         head: HeadHolder,
         callback: impl FnOnce(&mut Exchange) -> O,
     ) -> HeadHolder {
+        let (head, outcome) = self.call_fenced(core, head, callback);
+        self.finish_callback(core, outcome, &head);
+        head
+    }
+
+    /// The callback alone: its machine is not told of the outcome yet.
+    #[inline]
+    pub(super) fn call_fenced<O: Outcome>(
+        &self,
+        core: &Rc<Core>,
+        head: HeadHolder,
+        callback: impl FnOnce(&mut Exchange) -> O,
+    ) -> (HeadHolder, life::Outcome) {
         assert_eq!(self.hub.depth.replace(1), 0, "callbacks are never nested (L-1)");
         let mut x = Exchange::new(core.clone(), head);
         let returned = catch_unwind(AssertUnwindSafe(|| callback(&mut x).into_result()));
         self.hub.depth.set(0);
         let outcome = self.note_outcome(core, returned);
         let head = std::mem::take(&mut x.head);
-        drop(x);
-        self.finish_callback(core, outcome, &head);
-        head
+        (head, outcome)
     }
 
     fn note_outcome(
@@ -297,7 +314,7 @@ impl Exchanges {
         }
     }
 
-    fn finish_callback(&self, core: &Core, outcome: life::Outcome, head: &HeadHolder) {
+    pub(super) fn finish_callback(&self, core: &Core, outcome: life::Outcome, head: &HeadHolder) {
         let intents = core.intents.replace(Intents::default());
         core.feed(Event::CallbackReturned { outcome, intents });
         let state = core.state();
@@ -391,7 +408,7 @@ impl Exchanges {
         });
     }
 
-    fn count_end(&self, core: &Core, reason: EndReason) {
+    pub(super) fn count_end(&self, core: &Core, reason: EndReason) {
         self.count_async(core, false);
         let dropped = core.output.borrow().dropped();
         self.hub.counters.update(|c| {
@@ -403,7 +420,7 @@ impl Exchanges {
     }
 
     /// Gives the slot back; the key finds nothing from now on. A core that somebody still holds is not reused.
-    fn release(&self, core: &Rc<Core>) {
+    pub(super) fn release(&self, core: &Rc<Core>) {
         debug_assert_eq!(core.state().phase, Phase::Vacant);
         let rare = core.rare.take();
         if rare.is_some() {
