@@ -5,6 +5,7 @@ use crate::{
     connection::{ConnectionSnapshot, Service},
     error::EndReason,
     exchange::LifeCycleCounters,
+    handlers::files::FilesCounters,
     workers::PoolSnapshot,
 };
 use serde_json::{Map, Value, json};
@@ -28,6 +29,8 @@ pub struct ShardSnapshot {
     pub parked: Vec<(String, u64)>,
     /// The server's worker pool, the same for all its shards.
     pub workers: Option<PoolSnapshot>,
+    /// Static files.
+    pub files: FilesCounters,
     connections: ConnectionSnapshot,
 }
 
@@ -48,6 +51,7 @@ impl ShardSnapshot {
             runtime: shard.stats(),
             parked: service.parked_by_route(),
             workers,
+            files: FilesCounters::of_this_shard(),
             connections: service.counters.snapshot(),
         }
     }
@@ -84,6 +88,7 @@ pub fn to_json(snapshots: &[ShardSnapshot]) -> Value {
         all.insert("workers".into(), workers_json(workers));
     }
     all.insert("parked".into(), parked_json(snapshots));
+    all.insert("files".into(), files_json(snapshots));
     all.insert("shards".into(), snapshots.iter().map(shard_json).collect());
     Value::Object(all)
 }
@@ -95,6 +100,19 @@ fn parked_json(snapshots: &[ShardSnapshot]) -> Value {
         *parked.entry(route).or_default() += count;
     }
     json!(parked)
+}
+
+/// Static files of some shards.
+fn files_json(snapshots: &[ShardSnapshot]) -> Value {
+    let sum = |figure: fn(&FilesCounters) -> u64| -> u64 {
+        snapshots.iter().map(|snapshot| figure(&snapshot.files)).sum()
+    };
+    json!({
+        "cache_hits": sum(|files| files.cache_hits),
+        "cache_misses": sum(|files| files.cache_misses),
+        "compressions": sum(|files| files.compressions),
+        "compressions_refused": sum(|files| files.compressions_refused),
+    })
 }
 
 fn workers_json(pool: &PoolSnapshot) -> Value {
@@ -127,6 +145,7 @@ fn shard_json(snapshot: &ShardSnapshot) -> Value {
     };
     figures.insert("shard".into(), json!(snapshot.shard));
     figures.insert("parked".into(), parked_json(std::slice::from_ref(snapshot)));
+    figures.insert("files".into(), files_json(std::slice::from_ref(snapshot)));
     figures.insert("accepted".into(), json!(connections.accepted));
     figures.insert("connections_refused".into(), json!(connections.refused));
     figures.insert("accept_pauses".into(), json!(connections.accept_pauses));

@@ -3,8 +3,12 @@
 //! A crash that fuzzing finds is fixed, and its input is stored under `fuzz/corpus/TARGET` with a name that says what it
 //! is. Nothing random happens here.
 
+#[path = "../fuzz/files.rs"]
+mod files;
 #[path = "../fuzz/invariants.rs"]
 mod invariants;
+#[path = "../fuzz/operations.rs"]
+mod operations;
 
 use std::fs;
 use std::path::Path;
@@ -45,4 +49,19 @@ fn body() {
 #[test]
 fn response() {
     replay("response", invariants::response);
+}
+
+#[test]
+fn cycle() {
+    replay("cycle", operations::cycle);
+}
+
+#[test]
+fn path() {
+    replay("path", files::path);
+}
+
+#[test]
+fn range() {
+    replay("range", files::range);
 }

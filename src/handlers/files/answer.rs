@@ -8,6 +8,7 @@
 use super::{
     FilesOptions, compress,
     fields::Lines,
+    large,
     listing::{ENTRIES_MAX, Listing, Order},
     lookup::{FileOutcome, Lookup, Opened, Outcome, Step},
     negotiate::{self, Form},
@@ -112,15 +113,19 @@ pub(super) fn decide(folder: &Folder, request: &RequestFacts<'_>, mode: Mode) ->
 /// `None`: the file changed under the read.
 fn try_decide(folder: &Folder, request: &RequestFacts<'_>, mode: Mode) -> Result<Option<Answer>, MustWait> {
     let options = &folder.options;
-    let (lookup, step) = match preflight(request, options) {
-        Ok(path) => Lookup::start(path, request, options),
-        Err(plan) if options.error_page(plan.status).is_some() => {
-            Lookup::refused(plan.status, request, options)
-        }
-        Err(plan) => return Ok(Some(made(plan))),
+    let path = match preflight(request, options) {
+        Ok(path) => path,
+        Err(plan) => return answer_refused(folder, request, made(plan), mode),
     };
+    let (lookup, step) = Lookup::start(path, request, options);
     match find(folder, lookup, step, mode)? {
-        Outcome::File(file) => answer_file(request, file, options, mode),
+        Outcome::File(file) => match answer_file(request, file, options, mode)? {
+            // Decided by the file, so its own page was not looked for yet.
+            Some(answer) if matches!(answer.plan.status, 412 | 416) => {
+                answer_refused(folder, request, answer, mode)
+            }
+            answer => Ok(answer),
+        },
         Outcome::List(_) if mode == Mode::Cached => Err(MustWait),
         Outcome::List(handle) => {
             let form = negotiate::form(&request.accept, &[Form::Html, Form::Json]);
@@ -133,6 +138,26 @@ fn try_decide(folder: &Folder, request: &RequestFacts<'_>, mode: Mode) -> Result
         Outcome::Redirect => Ok(Some(made(plan(request, Found::Redirect, options)))),
         Outcome::Error(status) => Ok(Some(made(plan(request, Found::Error(status), options)))),
     }
+}
+
+/// The operator's page in place of the plain words of a refusal, where there is one. What the refusal says about
+/// the resource stays: 405 without `Allow` would be none (RFC 9110 §15.5.6).
+fn answer_refused(
+    folder: &Folder,
+    request: &RequestFacts<'_>,
+    refused: Answer,
+    mode: Mode,
+) -> Result<Option<Answer>, MustWait> {
+    let status = refused.plan.status;
+    if folder.options.error_page(status).is_none() {
+        return Ok(Some(refused));
+    }
+    let (lookup, step) = Lookup::refused(status, request, &folder.options);
+    let Outcome::File(page) = find(folder, lookup, step, mode)? else { return Ok(Some(refused)) };
+    let Some(mut answer) = answer_file(request, page, &folder.options, mode)? else { return Ok(None) };
+    let kept = |name: &str| ["Allow", "Content-Range", "Accept-Ranges"].contains(&name);
+    answer.plan.fields.extend(refused.plan.fields.into_iter().filter(|(name, _)| kept(name)));
+    Ok(Some(answer))
 }
 
 fn find(
@@ -189,7 +214,7 @@ fn answer_file(
     let FileOutcome { name, handle, facts, coding, status, is_fallback } = file;
     let found = FoundFile { name: &name, facts, coding, status, is_fallback };
     let mut plan = plan(request, Found::File(found), options);
-    if let Some(coding) = plan.compress.take() {
+    if let Some(coding) = plan.compress {
         if mode == Mode::Cached {
             return Err(MustWait);
         }
@@ -212,12 +237,26 @@ fn answer_file(
         Body::File { offset, len } => vec![Piece::File { offset, len }],
         Body::Pieces(pieces) => pieces,
     };
-    if pieces.iter().map(Piece::len).sum::<u64>() > SMALL_LEN_MAX {
+    let len: u64 = pieces.iter().map(Piece::len).sum();
+    let is_small = len <= SMALL_LEN_MAX;
+    let keep = if is_whole { kept(request, found, options) } else { None };
+    // On the shard, and only what is in memory anyway: on the pool it would be counted elsewhere.
+    let is_kept_large =
+        !is_small && keep.is_some() && mode == Mode::Cached && large::has_room(len, options.cache_bytes);
+    if !(is_small || is_kept_large) {
         return Ok(Some(Answer { plan, content: Content::Stream(handle, pieces), keep: None }));
     }
-    let Some(bytes) = read_pieces(&handle, &pieces, mode)? else { return Ok(None) };
-    let keep = if is_whole && is_unchanged(&handle) { kept(request, found, options) } else { None };
-    Ok(Some(Answer { plan, content: Content::Bytes(Bytes::from(bytes)), keep }))
+    let bytes = match read_pieces(&handle, &pieces, mode) {
+        // A part of it is not in memory.
+        Err(MustWait) if is_kept_large => {
+            return Ok(Some(Answer { plan, content: Content::Stream(handle, pieces), keep: None }));
+        }
+        read => read?,
+    };
+    let Some(bytes) = bytes else { return Ok(None) };
+    let keep = keep.filter(|_| is_unchanged(&handle));
+    let bytes = if is_kept_large { large::counted(bytes) } else { Bytes::from(bytes) };
+    Ok(Some(Answer { plan, content: Content::Bytes(bytes), keep }))
 }
 
 /// The 304 that belongs to an answer that may be kept, if it may: one more second than its tag needs to be strong,

@@ -10,13 +10,14 @@ use super::{
     FilesOptions,
     answer::{Answer, Content, Folder, Mode, MustWait, decide, facts_of},
     cache::{Cache, Kept},
-    compress, negotiate, send,
+    counters::{self, Count},
+    negotiate, send,
 };
 use crate::{
     error::{Error, Result},
     exchange::{Exchange, asynchronous},
     http1::{Head, Method},
-    routing::{Handler as _, Router, get},
+    routing::{Handler as _, Router, any},
 };
 use shards::{Shard, fs::Root};
 use std::{cell::RefCell, io, path::Path, rc::Rc, sync::Arc};
@@ -80,7 +81,7 @@ impl Files {
             }
             later.handle(x)
         };
-        Router::new().route_with("/*", get(handler), |route| {
+        Router::new().route_with("/*", any(handler), |route| {
             route.without_parameters().needs_async();
         })
     }
@@ -97,6 +98,7 @@ impl OnShard {
             let head = x.request();
             let Some(plain) = Plain::of(head) else { return Ok(false) };
             let Some(kept) = cache.find(head.path(), plain.accept_encoding, x.now()) else {
+                counters::count(Count::CacheMiss);
                 return Ok(false);
             };
             let is_known = match plain.if_none_match {
@@ -107,6 +109,7 @@ impl OnShard {
             (kept.clone(), is_known, plain.is_head)
         };
         let (kept, is_known, is_head) = found;
+        counters::count(Count::CacheHit);
         if is_known {
             send::not_modified(x, &kept)?;
         } else {
@@ -128,10 +131,13 @@ impl OnShard {
         };
         match answer.content {
             Content::Bytes(_) => self.finish(x, answer),
-            Content::Stream(..) => match send::begin(x, answer)? {
-                Some(stream) => stream.run(x).await,
-                None => Ok(()),
-            },
+            Content::Stream(..) => {
+                count_coding(&answer);
+                match send::begin(x, answer)? {
+                    Some(stream) => stream.run(x).await,
+                    None => Ok(()),
+                }
+            }
         }
     }
 
@@ -157,6 +163,7 @@ impl OnShard {
 
     /// Sends a whole answer, and keeps it if it may be kept.
     fn finish(&self, x: &mut Exchange, answer: Answer) -> Result<()> {
+        count_coding(&answer);
         self.keep(x, &answer);
         send::begin(x, answer).map(|_| ())
     }
@@ -170,8 +177,7 @@ impl OnShard {
         let head = x.request();
         let Some(plain) = Plain::of(head) else { return };
         // Compression that had no permit this time shall have another chance.
-        let wants_coding = self.folder.options.compress && plain.accept_encoding.is_some();
-        if wants_coding && answer.plan.field("Content-Encoding").is_none() {
+        if answer.plan.compression_refused {
             return;
         }
         if let Some(kept) = Kept::of(answer, content) {
@@ -183,9 +189,16 @@ impl OnShard {
     fn may_compress(&self, head: Head<'_>) -> bool {
         self.folder.options.compress
             && Arc::strong_count(&self.permits) <= self.permits_max
-            && negotiate::codings(&head.headers("accept-encoding").collect())
-                .into_iter()
-                .any(compress::is_made)
+            && !negotiate::codings(&head.headers("accept-encoding").collect()).is_empty()
+    }
+}
+
+fn count_coding(answer: &Answer) {
+    if answer.plan.compress.is_some() {
+        counters::count(Count::Compression);
+    }
+    if answer.plan.compression_refused {
+        counters::count(Count::CompressionRefused);
     }
 }
 

@@ -16,6 +16,8 @@
 //! | [`negotiate`], [`mime`], [`fields`] | which coding and form does the client prefer? |
 //! | [`Files`] (`handler`, `answer`, `send`) | how is it opened, read and sent without blocking a shard? |
 //! | `cache`, `compress` | what is kept for a moment, and what is coded on the fly? |
+//! | `large` | how much of larger files may be sent from memory? |
+//! | `counters` | how often did either help? |
 //! | [`listing`], [`error_page`], [`cache_rules`] | the bodies and fields that we make ourselves |
 
 mod answer;
@@ -23,10 +25,12 @@ mod cache;
 pub mod cache_rules;
 mod compress;
 pub mod conditional;
+mod counters;
 pub mod error_page;
 pub mod etag;
 pub mod fields;
 mod handler;
+mod large;
 pub mod listing;
 pub mod lookup;
 pub mod mime;
@@ -38,6 +42,7 @@ pub mod plan;
 pub mod range;
 mod send;
 
+pub use counters::FilesCounters;
 pub use handler::Files;
 pub use lookup::{Lookup, Opened, Outcome, Step};
 pub use options::FilesOptions;

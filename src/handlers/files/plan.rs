@@ -4,7 +4,6 @@
 //! the connection's. Nothing is opened or read here, and the same facts give the same plan.
 
 use super::{
-    compress,
     conditional::{self, Preconditions, Validators, Verdict, format_date},
     error_page,
     etag::EntityTag,
@@ -180,6 +179,8 @@ pub struct Plan {
     pub body: Body,
     /// The file's octets go through this coding on their way.
     pub compress: Option<Coding>,
+    /// They would, had there been a free place: the next request may get another answer.
+    pub compression_refused: bool,
 }
 
 /// Content of the answer.
@@ -266,10 +267,12 @@ pub fn plan(request: &RequestFacts<'_>, found: Found<'_>, options: &FilesOptions
 
 fn file_plan(request: &RequestFacts<'_>, file: &FoundFile<'_>, options: &FilesOptions) -> Plan {
     let content_type = mime::content_type(file.name);
-    let compress = compression(request, file, &content_type, options);
+    let coding = compression(request, file, &content_type, options);
+    let compress = coding.filter(|_| request.may_compress);
     let validators = validators(request, file, compress);
     let mut plan = Plan::new(file.status);
     plan.compress = compress;
+    plan.compression_refused = coding.is_some() && compress.is_none();
     plan.set_file_fields(file, &content_type, options);
     if file.status != 200 {
         // The page of an error: no validators, no parts (RFC 9110 §13.2.1: only where 2xx would be sent).
@@ -314,7 +317,6 @@ fn compression(
     options: &FilesOptions,
 ) -> Option<Coding> {
     let wanted = options.compress
-        && request.may_compress
         && file.coding.is_none()
         && (options.compress_len_min..=options.compress_len_max).contains(&file.facts.len)
         && !request.range.is_present()
@@ -323,7 +325,7 @@ fn compression(
     if !wanted {
         return None;
     }
-    negotiate::codings(&request.accept_encoding).into_iter().find(|coding| compress::is_made(*coding))
+    negotiate::codings(&request.accept_encoding).into_iter().next()
 }
 
 fn validators(request: &RequestFacts<'_>, file: &FoundFile<'_>, compress: Option<Coding>) -> Validators {
@@ -395,6 +397,7 @@ impl Plan {
             content_length: None,
             body: Body::None,
             compress: None,
+            compression_refused: false,
         }
     }
 
