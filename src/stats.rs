@@ -4,10 +4,11 @@
 use crate::{
     connection::{ConnectionSnapshot, Service},
     error::EndReason,
-    exchange::LifeCycleCounters,
+    exchange::{Latencies, LifeCycleCounters},
     handlers::files::FilesCounters,
     workers::PoolSnapshot,
 };
+use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 use shards::{Shard, ShardStats};
 use std::collections::BTreeMap;
@@ -19,6 +20,8 @@ pub struct ShardSnapshot {
     pub shard: usize,
     /// Exchanges.
     pub life_cycle: LifeCycleCounters,
+    /// How long tasks travelled, how old exchanges became.
+    pub latencies: Latencies,
     /// Ages of the live asynchronous exchanges in milliseconds, in no order.
     pub async_ages_ms: Vec<u64>,
     /// Content bytes that applications have produced and the kernel has not taken.
@@ -46,6 +49,7 @@ impl ShardSnapshot {
         ShardSnapshot {
             shard: shard.id().index(),
             life_cycle: service.exchanges.counters(),
+            latencies: service.exchanges.latencies(),
             async_ages_ms,
             pending_write_bytes,
             runtime: shard.stats(),
@@ -75,15 +79,18 @@ impl ShardSnapshot {
 /// The counters of all shards as JSON: the sums, and an array with the same per shard.
 pub fn to_json(snapshots: &[ShardSnapshot]) -> Value {
     let mut sum = LifeCycleCounters::default();
+    let mut latencies = Latencies::default();
     let mut ages = Vec::new();
     let (mut pending, mut connections) = (0, 0);
     for snapshot in snapshots {
         sum.merge(&snapshot.life_cycle);
+        latencies.merge(&snapshot.latencies);
         ages.extend_from_slice(&snapshot.async_ages_ms);
         pending += snapshot.pending_write_bytes;
         connections += snapshot.connections();
     }
     let mut all = figures(&sum, &mut ages, pending, connections);
+    add_latencies(&mut all, &latencies);
     if let Some(workers) = snapshots.iter().find_map(|snapshot| snapshot.workers.as_ref()) {
         all.insert("workers".into(), workers_json(workers));
     }
@@ -139,6 +146,7 @@ fn shard_json(snapshot: &ShardSnapshot) -> Value {
     let mut ages = snapshot.async_ages_ms.clone();
     let mut figures =
         figures(&snapshot.life_cycle, &mut ages, snapshot.pending_write_bytes, snapshot.connections());
+    add_latencies(&mut figures, &snapshot.latencies);
     let connections = &snapshot.connections;
     let named = |list: &[(&'static str, u64)]| -> Map<String, Value> {
         list.iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect()
@@ -196,6 +204,20 @@ fn figures(
 }
 
 /// Nearest-rank percentiles; zeros where nothing is live.
+fn add_latencies(figures: &mut Map<String, Value>, latencies: &Latencies) {
+    let shown = |measured: &Histogram<u64>| {
+        json!({
+            "count": measured.len(),
+            "p50": measured.value_at_quantile(0.50),
+            "p95": measured.value_at_quantile(0.95),
+            "p99": measured.value_at_quantile(0.99),
+            "max": measured.max(),
+        })
+    };
+    figures.insert("async_ended_age_ms".into(), shown(latencies.async_age_ms()));
+    figures["executor"]["hand_over_us"] = shown(latencies.hand_over_us());
+}
+
 fn percentiles(ages: &mut [u64]) -> Value {
     ages.sort_unstable();
     let at = |percent: usize| match ages.len() {
@@ -230,6 +252,16 @@ fn runtime_json(stats: &ShardStats) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn distributions_stand_beside_the_gauges_of_the_same_thing() {
+        let mut shown = figures(&LifeCycleCounters::default(), &mut [], 0, 0);
+        add_latencies(&mut shown, &Latencies::default());
+        let none = json!({ "count": 0, "p50": 0, "p95": 0, "p99": 0, "max": 0 });
+        assert_eq!(shown["async_ended_age_ms"], none);
+        assert_eq!(shown["executor"]["hand_over_us"], none);
+        assert_eq!(shown["executor"]["queued"], json!(0));
+    }
 
     #[test]
     fn percentiles_are_nearest_rank() {

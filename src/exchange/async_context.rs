@@ -17,7 +17,7 @@ use std::{
     rc::Rc,
     sync::{Arc, atomic::AtomicU64},
     task::Wake,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The part of a context that does not depend on the cycle: one for each exchange that gives contexts out.
@@ -108,6 +108,8 @@ where
 pub(crate) struct Queued {
     /// The cycle it belongs to; `None` for the whole exchange.
     pub(crate) cycle: Option<u32>,
+    /// When it was sent, if it has travelled through the inbox.
+    pub(crate) sent: Option<Instant>,
     pub(crate) work: Work,
 }
 
@@ -129,6 +131,8 @@ pub(crate) enum Content {
         context: Arc<ContextCore>,
         cycle: Option<u32>,
         job: Box<dyn Job>,
+        /// When it was sent: a figure for the statistics, nothing is decided by it.
+        sent: Instant,
     },
     Wake(Arc<ContextCore>),
     /// The worker pool has refused a job of this exchange (L-24).
@@ -151,9 +155,9 @@ impl Parcel {
             Content::Overload(context) => {
                 registry::with(context.table_id, |exchanges| exchanges.accept_overload(context.id.key));
             }
-            Content::Task { context, cycle, job } => {
+            Content::Task { context, cycle, job, sent } => {
                 let table_id = context.table_id;
-                let work = Queued { cycle, work: Work::Sent(job, context) };
+                let work = Queued { cycle, sent: Some(sent), work: Work::Sent(job, context) };
                 registry::with(table_id, |exchanges| exchanges.accept_task(work));
             }
         }
@@ -239,7 +243,7 @@ impl AsyncContext {
             Ok(())
         }));
         let run = |exchanges: &Rc<Exchanges>| {
-            exchanges.run_now(self.core.id.key, Queued { cycle: self.cycle, work })
+            exchanges.run_now(self.core.id.key, Queued { cycle: self.cycle, sent: None, work })
         };
         registry::with(self.core.table_id, run).unwrap_or(Err(Error::Stale))?;
         slot.take().ok_or(Error::Stale)

@@ -7,6 +7,7 @@ use super::{
     async_context::{ContextCore, Queued},
     counters::{Counters, up},
     input::InputQueue,
+    latencies::Latencies,
     life::{Actions, Event, Intents, State},
     listeners::Listeners,
     output::{OutputQueue, WaterMarks, Wrote},
@@ -43,6 +44,7 @@ pub(crate) struct Hub {
     /// Tasks refused by a bound, on whatever thread.
     pub(crate) rejected: Arc<AtomicU64>,
     pub(crate) counters: Counters,
+    pub(crate) latencies: RefCell<Latencies>,
     pub(crate) now: Cell<Duration>,
     /// Callbacks on the stack: 0 or 1 (L-1).
     pub(crate) depth: Cell<u32>,

@@ -10,6 +10,7 @@ use crate::error::{EndReason, Error, Result};
 use std::{
     fmt,
     sync::{Arc, atomic::Ordering},
+    time::Instant,
 };
 
 /// Why a task was not taken.
@@ -104,7 +105,8 @@ where
         return Err(Undelivered { task, reason });
     }
     let job = Box::new(Task(task));
-    let parcel = Parcel(Content::Task { context: context.core.clone(), cycle: context.cycle, job });
+    let (context_core, sent) = (context.core.clone(), Instant::now());
+    let parcel = Parcel(Content::Task { context: context_core, cycle: context.cycle, job, sent });
     match context.core.post.post(parcel) {
         Ok(()) => Ok(()),
         Err((parcel, refusal)) => Err(hand_back(context, parcel, refusal)),
@@ -145,6 +147,7 @@ where
     }
     let work = super::async_context::Queued {
         cycle: context.cycle,
+        sent: None,
         work: Work::Sent(Box::new(Task(task)), context.core.clone()),
     };
     registry::with(context.core.table_id, |exchanges| exchanges.accept_task(work));

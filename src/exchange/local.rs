@@ -20,7 +20,7 @@ impl AsyncContext {
         if let Some(reason) = self.core.shared.ended() {
             return Err(Error::Ended(reason));
         }
-        let task = Queued { cycle: self.cycle, work: Work::Local(Box::new(task)) };
+        let task = Queued { cycle: self.cycle, sent: None, work: Work::Local(Box::new(task)) };
         let queue = |exchanges: &std::rc::Rc<Exchanges>| exchanges.queue_local(self, task);
         registry::with(self.core.table_id, queue).unwrap_or(Err(Error::Stale))
     }

@@ -169,6 +169,9 @@ impl Exchanges {
             core.feed(Event::TaskArrived);
         }
         let Some(task) = task else { return nothing_to_run(core) };
+        if let Some(sent) = task.sent {
+            self.hub.latencies.borrow_mut().handed_over(sent.elapsed());
+        }
         self.hub.counters.update(|c| up(&mut c.executor_active));
         self.run_fenced(core, owned_head(core), |x| match task.work {
             Work::Local(run) => run(x),

@@ -14,6 +14,7 @@ use super::{
     core::{Core, Hub},
     counters::{Counters, Snapshot, down, up},
     executor::WORKER_QUEUE_LIMIT,
+    latencies::Latencies,
     life::{self, Action, Callback, Event, Intents, Phase, Wait},
     output::WaterMarks,
     registry,
@@ -166,6 +167,7 @@ impl Exchanges {
             unacknowledged: options.unacknowledged,
             rejected: Arc::default(),
             counters: Counters::default(),
+            latencies: RefCell::default(),
             now: Cell::new(Duration::ZERO),
             depth: Cell::new(0),
             ready: RefCell::default(),
@@ -191,6 +193,11 @@ impl Exchanges {
         let mut counters = self.hub.counters.snapshot();
         counters.executor_rejected += self.hub.rejected.load(Ordering::Relaxed);
         counters
+    }
+
+    /// The distributions as they are.
+    pub fn latencies(&self) -> Latencies {
+        self.hub.latencies.borrow().clone()
     }
 
     /// How many slots are taken.
@@ -409,6 +416,10 @@ impl Exchanges {
     }
 
     pub(super) fn count_end(&self, core: &Core, reason: EndReason) {
+        if core.counted_async.get() {
+            let age = self.hub.now.get().saturating_sub(core.began.get());
+            self.hub.latencies.borrow_mut().async_ended(age);
+        }
         self.count_async(core, false);
         let dropped = core.output.borrow().dropped();
         self.hub.counters.update(|c| {

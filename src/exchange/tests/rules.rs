@@ -486,6 +486,8 @@ fn l_1_tasks_and_wake_ups_come_through_the_inbox_of_a_shard() {
     foreign.join().unwrap();
     assert!(sim.run_until(milliseconds(1000), || world.wire(key).released));
     assert_eq!(world.body(key), "task 42");
+    let latencies = world.exchanges.latencies();
+    assert_eq!((latencies.hand_over_us().len(), latencies.async_age_ms().len()), (1, 1), "L-27");
     world.assert_at_rest("inbox");
 }
 
