@@ -47,8 +47,6 @@ pub struct Limits {
     pub write_progress_bytes_min: u64,
     /// Milliseconds a connection may rest between two requests.
     pub idle_timeout_ms: u64,
-    /// Milliseconds of a TLS handshake.
-    pub handshake_timeout_ms: u64,
 
     /// Requests on one connection, then it is closed: leaks and unfair placement end sometime.
     pub requests_per_connection_max: u32,
@@ -62,10 +60,8 @@ pub struct Limits {
     /// Bytes thrown away during a lingering close.
     pub linger_bytes_max: u64,
 
-    /// Bytes of queued output at which producers of this connection must wait.
+    /// Bytes of encoded output of a connection beyond which no more is encoded: producers wait in their exchanges.
     pub output_high_water_bytes: usize,
-    /// Bytes of queued output at which they may go on.
-    pub output_low_water_bytes: usize,
     /// Tasks that may wait for one exchange; the sender gets `Full` beyond it.
     pub exchange_tasks_max: u32,
     /// Bytes of one exchange's output at which its writer is told to wait.
@@ -79,14 +75,10 @@ pub struct Limits {
     /// Bytes of the receive buffer that a connection may hold undecoded; it must hold one whole head.
     pub input_bytes_max: usize,
 
-    /// Connections per peer address; 0 is off. Behind a proxy every client has the same address, so off by default.
-    pub connections_per_address_max: u32,
     /// File descriptors kept back from connections: files, upstreams and reloads go on when the limit is reached.
     pub descriptors_reserved: u32,
     /// Messages in the inbox of a shard; the sender gets `Full` beyond it.
     pub inbox_messages_max: usize,
-    /// Ranges of one Range request; the whole representation is sent beyond it (CVE-2011-3192).
-    pub ranges_max: usize,
 }
 
 impl Limits {
@@ -109,24 +101,20 @@ impl Limits {
         write_progress_window_ms: 30_000,
         write_progress_bytes_min: 1024,
         idle_timeout_ms: 60_000,
-        handshake_timeout_ms: 10_000,
         requests_per_connection_max: 10_000,
         pipelined_requests_max: 16,
         drain_bytes_max: 256 * 1024,
         linger_timeout_ms: 2_000,
         linger_bytes_max: 1024 * 1024,
         output_high_water_bytes: 64 * 1024,
-        output_low_water_bytes: 16 * 1024,
         exchange_tasks_max: 1024,
         exchange_output_high_water_bytes: 64 * 1024,
         exchange_output_low_water_bytes: 16 * 1024,
         exchange_output_bytes_max: 16 * 1024 * 1024,
         exchange_input_window_bytes: 64 * 1024,
         input_bytes_max: 64 * 1024,
-        connections_per_address_max: 0,
         descriptors_reserved: 32,
         inbox_messages_max: 1024,
-        ranges_max: 16,
     };
 
     /// Checks the relations between limits; the error names the one that does not hold.
@@ -153,9 +141,6 @@ impl Limits {
         }
         if self.chunk_extension_bytes_max as u64 > self.chunk_overhead_bytes_max {
             return Err(LimitConflict("chunk_extension_bytes_max must not exceed chunk_overhead_bytes_max"));
-        }
-        if self.output_low_water_bytes >= self.output_high_water_bytes {
-            return Err(LimitConflict("output_low_water_bytes must be below output_high_water_bytes"));
         }
         if self.exchange_output_low_water_bytes >= self.exchange_output_high_water_bytes
             || self.exchange_output_high_water_bytes > self.exchange_output_bytes_max
@@ -208,8 +193,8 @@ mod tests {
 
     #[test]
     fn a_contradiction_is_named() {
-        let limits = Limits { output_low_water_bytes: 64 * 1024, ..Limits::DEFAULT };
-        assert!(limits.validate().unwrap_err().0.contains("output_low_water_bytes"));
+        let limits = Limits { exchange_output_low_water_bytes: 64 * 1024, ..Limits::DEFAULT };
+        assert!(limits.validate().unwrap_err().0.contains("exchange_output_low_water_bytes"));
         let limits = Limits { head_bytes_max: 70_000, ..Limits::DEFAULT };
         assert!(limits.validate().unwrap_err().0.contains("65533"));
     }

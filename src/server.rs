@@ -5,7 +5,7 @@ pub use crate::connection::AccessRecord;
 use crate::{
     connection::{AccessSink, Service, ServiceOptions},
     exchange::Workers,
-    limits::Limits,
+    limits::{LimitConflict, Limits},
     routing::{RouteError, Router},
     shutdown::{Phases, ShutdownPlan},
     stats::ShardSnapshot,
@@ -337,12 +337,15 @@ impl Builder {
     ///
     /// # Errors
     /// [`StartError::Routes`] for a mistake in the routes, [`StartError::Panicked`] when making them panics,
-    /// [`StartError::Runtime`] when there is no address, one cannot be bound, or a shard cannot be started,
+    /// [`StartError::Runtime`] when limits contradict each other, there is no address, one cannot be bound, or a shard cannot be started,
     /// [`StartError::Workers`] when the worker threads cannot be had.
     pub fn start<F>(mut self, routes: F) -> Result<Server, StartError>
     where
         F: Fn(&Shard) -> Router + Send + Sync + 'static,
     {
+        if let Err(LimitConflict(advice)) = self.limits.validate() {
+            return Err(StartError::Runtime(shards::Error::Misuse { advice }));
+        }
         if self.listen.is_empty() {
             return Err(StartError::Runtime(shards::Error::Misuse {
                 advice: "say where to listen: listen(address)",

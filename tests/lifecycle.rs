@@ -464,6 +464,16 @@ fn routes_that_panic_on_one_shard_are_an_error_of_the_start() {
 }
 
 #[test]
+fn limits_that_contradict_each_other_are_refused() {
+    let any_port: SocketAddr = ([127, 0, 0, 1], 0).into();
+    let limits = shardlet::Limits { pipelined_requests_max: 0, ..shardlet::Limits::DEFAULT };
+    let refused =
+        Server::builder().listen(any_port).shards(1).limits(limits).start(|_: &shards::Shard| Router::new());
+    let Err(StartError::Runtime(problem)) = refused else { panic!("it started") };
+    assert!(problem.to_string().contains("zero"), "{problem}");
+}
+
+#[test]
 fn a_server_without_an_address_is_refused() {
     let refused = Server::builder().shards(1).start(|_: &shards::Shard| Router::new());
     let Err(StartError::Runtime(problem)) = refused else { panic!("it started") };

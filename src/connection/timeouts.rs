@@ -236,7 +236,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 fn first_window(limits: &Limits, waiting: Waiting) -> Duration {
     match waiting {
-        Waiting::Body => Duration::from_millis(limits.body_grace_ms + limits.body_progress_window_ms),
+        Waiting::Body => {
+            Duration::from_millis(limits.body_grace_ms.saturating_add(limits.body_progress_window_ms))
+        }
         Waiting::Write => probe_after(limits),
         other => next_window(limits, other),
     }

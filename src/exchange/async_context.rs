@@ -222,10 +222,14 @@ impl AsyncContext {
         executor::dispatch(self, task)
     }
 
-    /// Runs `call` now. It must be on the owning shard, outside any callback, with nothing queued.
+    /// Runs `call` now, as a callback of the parked exchange, and gives what it gave: for code of the owning shard
+    /// that stands outside any callback (a timer, a spawned future), with nothing queued for the exchange. What `call`
+    /// asks for (`complete`, a timeout) takes effect when it returns (L-7). It never waits and never queues; where it
+    /// may not run, `dispatch` queues.
     ///
     /// # Errors
-    /// `Ended` or `Stale` when the exchange or the cycle is over; `Misuse` on another thread or inside a callback.
+    /// `Ended` or `Stale` when the exchange or the cycle is over, and `Stale` if `call` panicked; `Misuse` on another
+    /// thread, inside a callback, or with something queued. `call` is dropped without having run, except by its panic.
     pub fn with<R: 'static>(&self, call: impl FnOnce(&mut Exchange) -> R + 'static) -> Result<R> {
         if let Some(reason) = self.core.shared.ended() {
             return Err(Error::Ended(reason));
