@@ -3,7 +3,7 @@
 //! | file | job |
 //! |---|---|
 //! | `scan` | the end of a head that arrives in pieces |
-//! | `parse`, `target`, `head` | bytes to an index of offsets, and the views of it |
+//! | `parse`, `lines`, `target`, `head` | bytes to an index of offsets, and the views of it |
 //! | `framing` | where the request ends, and whether the connection goes on |
 //! | `body` | content and trailers out of Content-Length and chunked |
 //! | `encode`, `fields` | response heads, chunks, dates |
@@ -21,6 +21,7 @@ pub mod fields;
 pub mod framing;
 mod grammar;
 pub mod head;
+mod lines;
 pub mod parse;
 pub mod reject;
 pub mod response;

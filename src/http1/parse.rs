@@ -1,4 +1,4 @@
-//! Bytes to `HeadIndex`: the request line by our own strict grammar, the fields by httparse under our own checks.
+//! Bytes to `HeadIndex`: the request line, the field lines one by one (`lines.rs`), then what they mean together.
 //!
 //! `parse` takes a buffer from its first byte and is meant for the common case that a whole head has arrived.
 //! `parse_resumable` adds `scan` for heads that arrive in pieces: one attempt to parse, then a linear search for the
@@ -6,7 +6,8 @@
 
 use super::framing::FramingScan;
 use super::grammar::is_tchar;
-use super::head::{Field, HeadIndex, Method, Span, TargetForm, Version};
+use super::head::{HeadIndex, Method, Span, TargetForm, Version};
+use super::lines::{Line, field_line};
 use super::reject::Reject;
 use super::scan::HeadScan;
 use super::target::{check_host, parse_target};
@@ -23,9 +24,6 @@ pub enum Parsed {
     /// More bytes are needed; the index means nothing.
     Partial,
 }
-
-/// Header slots that nearly every request fits in: 512 bytes to set up, not 3200.
-const FEW_FIELDS: usize = 16;
 
 /// Parses the head at the start of `bytes`.
 ///
@@ -89,33 +87,7 @@ fn parse_window(
     let Some(fields_start) = parse_request_line(bytes, start, index, limits)? else {
         return Ok(Parsed::Partial);
     };
-    let mut few = [httparse::EMPTY_HEADER; FEW_FIELDS];
-    let slots = FEW_FIELDS.min(limits.fields_max);
-    match parse_fields(bytes, fields_start, index, &mut few[..slots], limits) {
-        Err(Reject::TooManyFields) if limits.fields_max > FEW_FIELDS => {
-            parse_many_fields(bytes, fields_start, index, limits)
-        }
-        result => result,
-    }
-}
-
-/// The rare head with more fields; kept out of line so that its array costs the others nothing.
-#[cold]
-#[inline(never)]
-fn parse_many_fields(
-    bytes: &[u8],
-    fields_start: usize,
-    index: &mut HeadIndex,
-    limits: &Limits,
-) -> Result<Parsed, Reject> {
-    const USUAL: usize = Limits::DEFAULT.fields_max;
-    // An allocation only for a configured limit beyond the default.
-    if limits.fields_max > USUAL {
-        let mut slots = vec![httparse::EMPTY_HEADER; limits.fields_max];
-        return parse_fields(bytes, fields_start, index, &mut slots, limits);
-    }
-    let mut slots = [httparse::EMPTY_HEADER; USUAL];
-    parse_fields(bytes, fields_start, index, &mut slots[..limits.fields_max], limits)
+    parse_fields(bytes, fields_start, index, limits)
 }
 
 /// RFC 9112 §3: method SP request-target SP HTTP-version CRLF. Returns where the fields start.
@@ -184,40 +156,30 @@ fn parse_version(rest: &[u8]) -> Result<Version, Reject> {
     }
 }
 
-/// The field lines, their strict checks, and what framing finds in them: one pass.
+/// The field lines; once the last is there, what framing finds in them.
 #[inline]
-fn parse_fields<'b>(
-    bytes: &'b [u8],
+fn parse_fields(
+    bytes: &[u8],
     start: usize,
     index: &mut HeadIndex,
-    slots: &mut [httparse::Header<'b>],
     limits: &Limits,
 ) -> Result<Parsed, Reject> {
-    let (len, headers) = match httparse::parse_headers(&bytes[start..], slots) {
-        Ok(httparse::Status::Complete(complete)) => complete,
-        Ok(httparse::Status::Partial) => return Ok(Parsed::Partial),
-        Err(error) => return Err(reason(error)),
-    };
-    let head_len = start + len;
-    let base = bytes.as_ptr().addr();
-    let mut scan = FramingScan::default();
     index.fields.clear();
-    for header in headers {
-        let name_start = header.name.as_ptr().addr() - base;
-        // httparse takes LF alone as the end of a line; RFC 9112 §2.2 lets us refuse it, and we do. The line before
-        // this name ended in CRLF or the name is not where a line starts.
-        if bytes[name_start - 2] != b'\r' {
-            return Err(Reject::BareLineBreak);
+    let mut at = start;
+    let head_len = loop {
+        match field_line(bytes, at)? {
+            Line::Field(..) if index.fields.len() == limits.fields_max => return Err(Reject::TooManyFields),
+            Line::Field(field, next) => {
+                index.fields.push(field);
+                at = next;
+            }
+            Line::End(end) => break end,
+            Line::Partial => return Ok(Parsed::Partial),
         }
-        let value_start = header.value.as_ptr().addr() - base;
-        let name = Span::new(name_start, name_start + header.name.len());
-        let value = Span::new(value_start, value_start + header.value.len());
-        scan.field(header.name.as_bytes(), header.value, value)?;
-        index.fields.push(Field { name, value });
-    }
-    // The last field line and the empty line: both with CR.
-    if !bytes[..head_len].ends_with(b"\r\n\r\n") {
-        return Err(Reject::BareLineBreak);
+    };
+    let mut scan = FramingScan::default();
+    for field in &index.fields {
+        scan.field(field.name.of(bytes), field.value.of(bytes), field.value)?;
     }
     finish(bytes, index, &mut scan, limits)?;
     Ok(Parsed::Complete { head_len })
@@ -250,17 +212,6 @@ fn finish(
         index.framing.keep_alive = false;
     }
     Ok(())
-}
-
-#[cold]
-fn reason(error: httparse::Error) -> Reject {
-    match error {
-        httparse::Error::HeaderName => Reject::FieldName,
-        httparse::Error::HeaderValue => Reject::FieldValue,
-        httparse::Error::NewLine => Reject::BareLineBreak,
-        httparse::Error::TooManyHeaders => Reject::TooManyFields,
-        _ => Reject::RequestLine,
-    }
 }
 
 #[cfg(test)]

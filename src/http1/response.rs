@@ -9,7 +9,8 @@ use core::ops::Range;
 use super::body::{BodyDecoder, BodyEvent, BodyLimits};
 use super::framing::{BodyKind, parse_content_length, transfer_encoding_is_chunked};
 use super::grammar::{is_value_octet, list_elements};
-use super::head::{Field, Span, Version};
+use super::head::{Field, Version};
+use super::lines::{Line, field_line};
 use super::reject::Reject;
 use crate::limits::{HEAD_BYTES_CEILING, Limits};
 
@@ -127,6 +128,9 @@ enum Place {
     Ended,
     Failed,
 }
+
+/// Field lines of one response: beyond, it is an attack on the client.
+const FIELDS_MAX: usize = 1024;
 
 /// Interim responses before one final response: a server that sends more does not mean to answer.
 const INTERIMS_MAX: u8 = 32;
@@ -275,47 +279,14 @@ impl ResponseParser {
 
     fn parse_fields(&mut self, head: &[u8], start: usize, found: &mut Found) -> Result<(), ResponseError> {
         self.fields.clear();
-        let mut slots = [httparse::EMPTY_HEADER; 32];
-        match httparse::parse_headers(&head[start..], &mut slots) {
-            Ok(httparse::Status::Complete((len, headers))) if start + len == head.len() => {
-                self.keep_fields(head, headers, found)
+        let mut at = start;
+        while let Line::Field(field, next) = field_line(head, at).map_err(|_| ResponseError::Field)? {
+            if self.fields.len() == FIELDS_MAX {
+                return Err(ResponseError::Field);
             }
-            Err(httparse::Error::TooManyHeaders) => self.parse_many_fields(head, start, found),
-            _ => Err(ResponseError::Field),
-        }
-    }
-
-    #[cold]
-    fn parse_many_fields(
-        &mut self,
-        head: &[u8],
-        start: usize,
-        found: &mut Found,
-    ) -> Result<(), ResponseError> {
-        let mut slots = vec![httparse::EMPTY_HEADER; 1024];
-        match httparse::parse_headers(&head[start..], &mut slots) {
-            Ok(httparse::Status::Complete((len, headers))) if start + len == head.len() => {
-                self.keep_fields(head, headers, found)
-            }
-            _ => Err(ResponseError::Field),
-        }
-    }
-
-    fn keep_fields(
-        &mut self,
-        head: &[u8],
-        headers: &[httparse::Header<'_>],
-        found: &mut Found,
-    ) -> Result<(), ResponseError> {
-        let base = head.as_ptr().addr();
-        for header in headers {
-            let name = header.name.as_ptr().addr() - base;
-            let value = header.value.as_ptr().addr() - base;
-            found.field(header.name.as_bytes(), header.value)?;
-            self.fields.push(Field {
-                name: Span::new(name, name + header.name.len()),
-                value: Span::new(value, value + header.value.len()),
-            });
+            found.field(field.name.of(head), field.value.of(head))?;
+            self.fields.push(field);
+            at = next;
         }
         Ok(())
     }
