@@ -7,7 +7,7 @@
 use super::framing::FramingScan;
 use super::grammar::is_tchar;
 use super::head::{HeadIndex, Method, Span, TargetForm, Version};
-use super::lines::{Line, field_line};
+use super::lines::field_lines;
 use super::reject::Reject;
 use super::scan::HeadScan;
 use super::target::{check_host, parse_target};
@@ -165,17 +165,8 @@ fn parse_fields(
     limits: &Limits,
 ) -> Result<Parsed, Reject> {
     index.fields.clear();
-    let mut at = start;
-    let head_len = loop {
-        match field_line(bytes, at)? {
-            Line::Field(..) if index.fields.len() == limits.fields_max => return Err(Reject::TooManyFields),
-            Line::Field(field, next) => {
-                index.fields.push(field);
-                at = next;
-            }
-            Line::End(end) => break end,
-            Line::Partial => return Ok(Parsed::Partial),
-        }
+    let Some(head_len) = field_lines(bytes, start, limits.fields_max, &mut index.fields)? else {
+        return Ok(Parsed::Partial);
     };
     let mut scan = FramingScan::default();
     for field in &index.fields {

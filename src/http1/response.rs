@@ -10,7 +10,7 @@ use super::body::{BodyDecoder, BodyEvent, BodyLimits};
 use super::framing::{BodyKind, parse_content_length, transfer_encoding_is_chunked};
 use super::grammar::{is_value_octet, list_elements};
 use super::head::{Field, Version};
-use super::lines::{Line, field_line};
+use super::lines::field_lines;
 use super::reject::Reject;
 use crate::limits::{HEAD_BYTES_CEILING, Limits};
 
@@ -279,16 +279,11 @@ impl ResponseParser {
 
     fn parse_fields(&mut self, head: &[u8], start: usize, found: &mut Found) -> Result<(), ResponseError> {
         self.fields.clear();
-        let mut at = start;
-        while let Line::Field(field, next) = field_line(head, at).map_err(|_| ResponseError::Field)? {
-            if self.fields.len() == FIELDS_MAX {
-                return Err(ResponseError::Field);
-            }
-            found.field(field.name.of(head), field.value.of(head))?;
-            self.fields.push(field);
-            at = next;
+        match field_lines(head, start, FIELDS_MAX, &mut self.fields) {
+            Ok(Some(end)) if end == head.len() => {}
+            _ => return Err(ResponseError::Field),
         }
-        Ok(())
+        self.fields.iter().try_for_each(|field| found.field(field.name.of(head), field.value.of(head)))
     }
 }
 

@@ -137,14 +137,17 @@ fn check_authority(authority: &[u8], host_bytes_max: usize) -> Result<bool, Reje
 }
 
 /// RFC 3986 §3.2.3: `*DIGIT`; above 65535 it names no port.
+#[inline]
 fn check_port(port: &[u8]) -> Result<bool, Reject> {
-    let number = port.iter().try_fold(0u32, |number, octet| {
-        if !octet.is_ascii_digit() {
-            return None;
+    let mut number = 0u32;
+    for octet in port {
+        let digit = octet.wrapping_sub(b'0');
+        number = number * 10 + u32::from(digit);
+        if digit > 9 || number > 65_535 {
+            return Err(Reject::HostInvalid);
         }
-        Some(number * 10 + u32::from(octet - b'0')).filter(|&number| number <= 65_535)
-    });
-    number.map(|_| !port.is_empty()).ok_or(Reject::HostInvalid)
+    }
+    Ok(!port.is_empty())
 }
 
 /// RFC 3986 §3.2.2: reg-name or IPv4address, up to the port.
