@@ -105,6 +105,9 @@ const fn not_letters(word: u64) -> u64 {
 #[inline]
 fn value_end(bytes: &[u8], start: usize) -> usize {
     let mut at = start;
+    while bytes[at..].first_chunk::<32>().is_some_and(|block| !holds_control(block)) {
+        at += 32;
+    }
     while let Some(word) = bytes[at..].first_chunk::<8>() {
         let hits = suspects(u64::from_le_bytes(*word));
         if hits == 0 {
@@ -121,6 +124,12 @@ fn value_end(bytes: &[u8], start: usize) -> usize {
         at += 1;
     }
     at
+}
+
+/// Whether an octet is below 0x20 or is 0x7f. A loop of this shape becomes vector instructions.
+#[inline]
+fn holds_control(block: &[u8; 32]) -> bool {
+    block.iter().fold(false, |found, &octet| found | (octet < 0x20) | (octet == 0x7f))
 }
 
 /// The lowest bit set marks the first octet, in memory order, that is below 0x20 or is 0x7f: a control octet, or HTAB.
