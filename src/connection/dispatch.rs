@@ -208,8 +208,11 @@ impl Service {
         if head.target_form() == TargetForm::Asterisk {
             return Target::WholeServer;
         }
-        let path = redirected.map(path_of);
-        match self.router.find(head, path.as_deref().unwrap_or_else(|| head.path())) {
+        let found = match redirected {
+            None => self.router.find(head),
+            Some(target) => self.router.find_path(head, &path_of(target)),
+        };
+        match found {
             Found::Route(route, handler) => match head.method_kind() {
                 Method::Trace | Method::Connect => Target::Method(route),
                 Method::Other if !route.lists(head.method()) => Target::Unknown,

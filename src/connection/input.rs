@@ -27,26 +27,35 @@ impl Service {
         self.consume(connection, bytes);
     }
 
-    /// Uses what can be used of the bytes and keeps the rest.
-    fn consume(&self, connection: &mut Connection, mut bytes: Received) {
-        while !bytes.is_empty() && connection.closing == Closing::No {
-            let before = bytes.len();
-            bytes = match connection.cycle.phase() {
-                Phase::Idle | Phase::Head if self.may_begin(connection) => self.take_head(connection, bytes),
-                Phase::Idle | Phase::Head => break,
-                Phase::Body | Phase::LastBody | Phase::Drain => self.take_content(connection, bytes),
-                Phase::Stopped | Phase::Linger => {
-                    let actions = connection.cycle.discarded(bytes.len() as u64);
-                    self.perform(connection, actions);
-                    return;
+    /// Uses what can be used of the bytes and keeps the rest. The bytes stay in the shard's loan all the way: one batch
+    /// of pipelined requests moves them once.
+    fn consume(&self, connection: &mut Connection, bytes: Received) {
+        let mut loan = self.loan.take().unwrap_or_default();
+        loan.bytes = bytes;
+        while !loan.bytes.is_empty() && connection.closing == Closing::No {
+            let before = loan.bytes.len();
+            match connection.cycle.phase() {
+                Phase::Idle | Phase::Head if self.may_begin(connection) => {
+                    loan = self.take_head(connection, loan);
                 }
-                Phase::Closed => return,
-            };
-            if bytes.len() == before {
+                Phase::Idle | Phase::Head => break,
+                Phase::Body | Phase::LastBody | Phase::Drain => {
+                    self.take_content(connection, &mut loan.bytes);
+                }
+                Phase::Stopped | Phase::Linger => {
+                    let actions = connection.cycle.discarded(before as u64);
+                    loan.bytes = Received::empty();
+                    self.perform(connection, actions);
+                }
+                Phase::Closed => loan.bytes = Received::empty(),
+            }
+            if loan.bytes.len() == before {
                 break;
             }
         }
-        self.keep(connection, bytes);
+        let rest = std::mem::take(&mut loan.bytes);
+        self.loan.set(Some(loan));
+        self.keep(connection, rest);
     }
 
     fn may_begin(&self, connection: &Connection) -> bool {
@@ -104,14 +113,12 @@ impl Service {
         connection.pipeline.newest().is_none_or(|entry| self.exchanges.input_room(entry.exchange) > 0)
     }
 
-    fn take_head(&self, connection: &mut Connection, bytes: Received) -> Received {
-        let mut loan = self.loan.take().unwrap_or_default();
-        loan.bytes = bytes;
+    fn take_head(&self, connection: &mut Connection, mut loan: Box<Loan>) -> Box<Loan> {
         let Loan { bytes, head_len, index } = &mut *loan;
         match http1::parse_resumable(&mut connection.scan, bytes, index, &self.limits) {
             Ok(Parsed::Complete { head_len: len }) => {
                 *head_len = len;
-                loan = self.begin(connection, loan);
+                return self.begin(connection, loan);
             }
             Ok(Parsed::Partial) => {
                 let actions = connection.cycle.head_began();
@@ -122,9 +129,7 @@ impl Service {
                 loan.bytes = Received::empty();
             }
         }
-        let bytes = std::mem::take(&mut loan.bytes);
-        self.loan.set(Some(loan));
-        bytes
+        loan
     }
 
     /// A head is complete: its exchange begins, and its handler runs if nothing keeps it.
@@ -193,41 +198,38 @@ impl Service {
     }
 
     /// Decodes content: into the exchange's queue, or away.
-    fn take_content(&self, connection: &mut Connection, bytes: Received) -> Received {
+    fn take_content(&self, connection: &mut Connection, bytes: &mut Received) {
         let discard = connection.cycle.phase() == Phase::Drain;
         if !discard && !self.has_room(connection) {
-            self.pause(connection);
-            return bytes;
+            return self.pause(connection);
         }
         let decoder = connection.body.as_mut().expect("a body that is read has a decoder");
-        match decoder.decode(&bytes) {
+        match decoder.decode(bytes) {
             Ok((used, BodyEvent::Data(range))) => {
                 connection.body_received += range.len() as u64;
                 let is_last = decoder.is_ended();
-                let rest = if discard {
+                if discard {
                     let actions = connection.cycle.discarded(range.len() as u64);
                     self.perform(connection, actions);
-                    advanced(bytes, used)
+                    bytes.advance(used);
                 } else {
                     connection.cycle.content_received();
-                    let (content, rest) = cut_out(bytes, range, used);
+                    let content = cut_out(bytes, range, used);
                     self.give_content(connection, content);
-                    rest
-                };
+                }
                 if is_last {
                     self.content_ended(connection);
                 }
-                rest
             }
-            Ok((used, BodyEvent::NeedMore)) => advanced(bytes, used),
+            Ok((used, BodyEvent::NeedMore)) => bytes.advance(used),
             Ok((used, BodyEvent::End)) => {
                 self.content_ended(connection);
-                advanced(bytes, used)
+                bytes.advance(used);
             }
             Err(reject) => {
                 self.count_reject(reject);
                 self.fail_body_with(connection, reject);
-                Received::empty()
+                *bytes = Received::empty();
             }
         }
     }
@@ -357,21 +359,20 @@ pub(super) fn is_safe(head: Head<'_>) -> bool {
     matches!(head.method_kind(), Method::Get | Method::Head | Method::Options | Method::Trace)
 }
 
-fn advanced(mut bytes: Received, used: usize) -> Received {
-    bytes.advance(used);
-    bytes
-}
-
-/// The content as bytes of its own, and what is behind it. A large piece at the end of a buffer takes the buffer
-/// along instead of a copy.
-fn cut_out(bytes: Received, range: std::ops::Range<usize>, used: usize) -> (Bytes, Received) {
+/// The content as bytes of its own; `used` bytes are taken from the front. A large piece at the end of a buffer takes
+/// the buffer along instead of a copy.
+fn cut_out(bytes: &mut Received, range: std::ops::Range<usize>, used: usize) -> Bytes {
     match bytes {
         Received::Lease(lease) if used == lease.len() && range.len() >= MOVE_BYTES_MIN => {
-            (lease.into_bytes().slice(range), Received::empty())
+            match std::mem::take(bytes) {
+                Received::Lease(lease) => lease.into_bytes().slice(range),
+                Received::Gathered(..) => unreachable!("it was a lease"),
+            }
         }
-        bytes => {
+        _ => {
             let content = Bytes::copy_from_slice(&bytes[range]);
-            (content, advanced(bytes, used))
+            bytes.advance(used);
+            content
         }
     }
 }

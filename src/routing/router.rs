@@ -10,7 +10,7 @@ use crate::{
     exchange::{DispatchType, Exchange, PathParameters, Wait},
     http1::Head,
 };
-use std::{borrow::Cow, fmt, rc::Rc};
+use std::{borrow::Cow, cell::Cell, fmt, rc::Rc};
 
 /// What a client's FIN means while its request is being worked on (L-15).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,6 +38,8 @@ pub struct Route {
     /// The same for the dispatches of a redispatch.
     pub(crate) sync_only_again: Option<&'static str>,
     has_parameters: bool,
+    /// The one path that matches is the pattern itself, octet by octet.
+    is_literal: bool,
     needs_async: bool,
 }
 
@@ -88,6 +90,7 @@ impl Route {
             sync_only: None,
             sync_only_again: None,
             has_parameters: pattern.contains('{') || pattern.ends_with('*'),
+            is_literal: !pattern.contains(['{', '}', '*']) && normalised(pattern) == pattern,
             needs_async: false,
         }
     }
@@ -148,6 +151,8 @@ pub struct Router {
     filters: Vec<(String, Filter)>,
     coordinators: Vec<(String, Rc<MakeCoordinator>)>,
     table: matchit::Router<usize>,
+    /// The route that was found last: most requests of a busy shard ask for what the one before asked for.
+    found_last: Cell<usize>,
     error_handler: Option<Rc<dyn Handler>>,
     problems: Vec<RouteError>,
 }
@@ -255,16 +260,23 @@ impl Router {
         self.error_handler.as_ref()
     }
 
-    /// Finds the route for a path and the handler for a method.
+    /// Finds the route for the path of a head and the handler for its method.
     #[inline]
-    pub(crate) fn find(&self, head: Head<'_>, path: &str) -> Found {
+    pub(crate) fn find(&self, head: Head<'_>) -> Found {
+        match self.routes.get(self.found_last.get()) {
+            Some(route) if route.is_literal && route.pattern.as_bytes() == head.path_bytes() => {
+                handler_of(route, head)
+            }
+            _ => self.find_path(head, head.path()),
+        }
+    }
+
+    /// As `find`, for another path than the head's.
+    pub(crate) fn find_path(&self, head: Head<'_>, path: &str) -> Found {
         let path = normalised(path);
         let Ok(matched) = self.table.at(&path) else { return Found::Nothing };
-        let route = &self.routes[*matched.value];
-        match route.endpoint.find(head) {
-            Some(handler) => Found::Route(route.clone(), handler.clone()),
-            None => Found::Method(route.clone()),
-        }
+        self.found_last.set(*matched.value);
+        handler_of(&self.routes[*matched.value], head)
     }
 
     /// The values of the pattern's names for this path, put where the handler finds them.
@@ -286,6 +298,14 @@ impl Router {
 impl fmt::Debug for Router {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(&self.routes).finish()
+    }
+}
+
+#[inline]
+fn handler_of(route: &Rc<Route>, head: Head<'_>) -> Found {
+    match route.endpoint.find(head) {
+        Some(handler) => Found::Route(route.clone(), handler.clone()),
+        None => Found::Method(route.clone()),
     }
 }
 
