@@ -95,7 +95,7 @@ def main():
     ap.add_argument("--depth", type=int, default=1)
     ap.add_argument("--seconds", type=int, default=4)
     ap.add_argument("--port", type=int, default=18600)
-    ap.set_defaults(request="usual", server_cpu=0, load_cpu=1, nice=-15, target=servers.target())
+    ap.set_defaults(request="usual", server_cpu=0, load_cpu=1, nice=-15, program=servers.program())
     opt = ap.parse_args()
     if not os.path.exists(os.path.join(BIN, "load")):
         sys.exit(f"budget.py: {BIN}/load is not built; run benches/setup-peers.sh")

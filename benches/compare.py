@@ -18,11 +18,11 @@ import subprocess
 import sys
 import time
 
-from harness import idle, report
+from harness import idle, rates, report, shards
 from harness.generators import own_load, wrk
 from harness.machine import (BENCHES, BIN, LAB, ROOT, Lock, calibrate, kthread, quiet, raise_limits, read, say)
 from harness.runs import one
-from harness.servers import HEADERS, WWW, Server, check, target
+from harness.servers import HEADERS, WWW, Server, check, program
 
 # Scenarios beside GET /plaintext. A server takes part in those that its entry of servers.json has a path for.
 CASES = {
@@ -40,19 +40,22 @@ def arguments():
     what.add_argument("--only", help="names, comma-separated")
     what.add_argument("--group", help="groups, comma-separated: ours, floor, raw, peer")
     what.add_argument("--add", action="append", default=[], metavar="NAME=COMMAND",
-                      help="another server: gets PORT and ROOT, may hold {port} {root} {lab} {run} {target}")
+                      help="another server: gets PORT and ROOT, may hold {port} {root} {lab} {run} {shardlet}")
     what.add_argument("--scenario", default="64:1,256:1,1024:1,64:16", help="CONNECTIONS:PIPELINE,...; a third number is "
                       "connections that are open and idle beside them")
     what.add_argument("--case", default="", help="comma-separated: " + ", ".join(CASES))
     what.add_argument("--static", action="store_true", help="files of 4 KiB, 64 KiB and 1 MiB, of the servers that can")
-    what.add_argument("--rate", default="", help="requests a second, comma-separated: latency at a constant rate")
+    what.add_argument("--rate", default="", help="requests a second, comma-separated: latency at a constant rate; 70%% is that "
+                      "share of the highest load of the slowest server")
     what.add_argument("--h2load", action="store_true", help="h2load too, as a cross-check")
     what.add_argument("--memory", action="store_true", help="memory for each idle connection")
     what.add_argument("--idle", type=int, default=10000, help="connections of --memory")
     what.add_argument("--cold-start", action="store_true", help="from start to first answer")
     what.add_argument("--starts", type=int, default=11, help="starts of --cold-start")
+    what.add_argument("--shards", action="store_true", help="two shards on two CPUs beside two processes of one shard")
     what.add_argument("--no-load", action="store_true", help="leave GET /plaintext under load out")
     how = ap.add_argument_group("how")
+    how.add_argument("--program", help="the shardlet to measure; default: the release build")
     how.add_argument("--gen", choices=("load", "wrk"), default="load", help="load is the bench's own; wrk fills up earlier")
     how.add_argument("--rounds", type=int, help="default: 5")
     how.add_argument("--secs", type=int, help="of one run; default: 2")
@@ -68,7 +71,8 @@ def arguments():
     how.add_argument("--nice", type=int, default=-15, help="niceness of servers and generator; 0 leaves it")
     how.add_argument("--server-cpu", type=int, default=0)
     how.add_argument("--load-cpu", type=int, default=1)
-    how.add_argument("--port", type=int, default=18100, help="the first of as many as there are servers")
+    how.add_argument("--port", type=int, default=12000 + os.getpid() % 40 * 400, help="the first of some hundreds; by default "
+                     "another for each measurement, so that two of them do not meet")
     how.add_argument("--no-lock", action="store_true", help="do not take turns with other measurements")
     how.add_argument("--out", default=os.path.join(LAB, "results"))
     how.add_argument("--label", default="compare")
@@ -116,10 +120,7 @@ def scenarios(opt):
     for size in ("4k", "64k", "1m") if opt.static else ():
         out.append({"key": f"static-{size}", "title": f"file of {size}, 64 connections", "tool": opt.gen,
                     "path": f"/file-{size}.bin", "conns": 64, "depth": 1, "static": True})
-    for rate in filter(None, opt.rate.split(",")):
-        out.append({"key": f"rate-{rate}", "title": f"{int(rate):,} requests a second, 64 connections", "tool": "load",
-                    "path": "/plaintext", "conns": 64, "depth": 1, "rate": int(rate)})
-    return out
+    return out + [rates.scenario(rate) for rate in filter(None, opt.rate.split(","))]
 
 
 def takes_part(srv, sc, checks):
@@ -151,7 +152,7 @@ def facts(opt):
     return {"label": opt.label, "command": " ".join(map(shlex.quote, words)), "commit": commit or "?",
             "date": datetime.datetime.now().strftime("%Y-%m-%d %H:%M"), "kernel": platform.release().split("-")[0],
             "cpus": os.cpu_count(), "cpu": cpu.group(1) if cpu else "?", "rounds": opt.rounds, "secs": opt.secs,
-            "gen": opt.gen, "request": opt.request, "servers": {}, "scenarios": {}, "memory": {}, "starts": {},
+            "gen": opt.gen, "request": opt.request, "servers": {}, "scenarios": {}, "memory": {}, "starts": {}, "shards": {},
             "failed": {}, "sweeps": []}
 
 
@@ -215,17 +216,20 @@ def sweep(rnd, use, live, sc, res, opt):
                 if srv.proc is None or srv.proc.poll() is not None:
                     srv.stop()
                     srv.start()
-            time.sleep(0.25)
+            time.sleep(0.1)
         log["calib_after_ms"] = calibrate(opt.server_cpu)
         res["sweeps"].append(log)
     say(f"{sc['key']} round {rnd + 1}/{opt.rounds}", json.dumps(log))
 
 
 def alone(wanted, res, opt):
-    """Memory and cold start: a fresh instance of each server, alone."""
-    jobs = [("memory", idle.memory, opt.memory), ("starts", idle.cold_start, opt.cold_start)]
+    """Memory, cold start, more shards: fresh instances of each server, alone."""
+    jobs = [("memory", idle.memory, opt.memory), ("starts", idle.cold_start, opt.cold_start),
+            ("shards", shards.measure, opt.shards)]
     for name, measure, is_wanted in jobs:
         for i, spec in enumerate(wanted if is_wanted else []):
+            if name == "shards" and spec.get("group") != "ours":
+                continue
             res["servers"].setdefault(spec["name"], {"group": spec.get("group", "ours")})
             try:
                 with Lock(not opt.no_lock):
@@ -242,7 +246,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
     raise_limits()
     opt.idle = min(opt.idle, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 200)
-    opt.target = target()
+    opt.program = os.path.abspath(opt.program) if opt.program else program()
     if len(os.sched_getaffinity(0)) < 2:
         sys.exit("compare.py: two CPUs are needed, one for the server and one for the generator")
     os.sched_setaffinity(0, {opt.load_cpu})
@@ -264,9 +268,12 @@ def main():
             with Lock(not opt.no_lock):
                 live = start_all(wanted, res, opt)
         for sc in plan:
-            use = [s for s in live if takes_part(s, sc, res["servers"])]
-            res["scenarios"][sc["key"]] = dict(sc, runs={s.name: [] for s in use})
-            for rnd in range(opt.rounds):
+            rates.settle(sc, live, opt)
+            res["scenarios"][sc["key"]] = dict(sc, runs={s.name: [] for s in live if takes_part(s, sc, res["servers"])})
+        # Every scenario in every round: what the machine does meanwhile is shared by all of them.
+        for rnd in range(opt.rounds):
+            for sc in plan:
+                use = [s for s in live if s.name in res["scenarios"][sc["key"]]["runs"]]
                 sweep(rnd, use, live, sc, res, opt)
             report.write(res, opt)
     finally:

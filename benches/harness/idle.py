@@ -4,7 +4,7 @@ import socket
 import statistics
 import time
 
-from .machine import cpu, meminfo, pss
+from .machine import cpu, meminfo, resident
 from .servers import HEADERS, Server, hold_open, raw_request, read_responses
 
 
@@ -23,24 +23,24 @@ def memory(spec, port, opt):
             read_responses(s, 1)
         s.close()
         time.sleep(1.0)
-        p0, r0 = pss(srv.refresh())
+        p0, own0 = resident(srv.refresh())
         m0 = meminfo()
         socks, failed = hold_open(port, n, opt)
         time.sleep(2.0)
         k = max(1, len(socks))
-        p1, r1 = pss(srv.refresh())
+        p1, own1 = resident(srv.refresh())
         m1 = meminfo()
         for s in socks:
             s.close()
         socks = []
         time.sleep(2.0)
-        p2, _ = pss(srv.refresh())
+        p2, _ = resident(srv.refresh())
 
         def each(key):
             return (m1[key] - m0[key]) * 1024 / k
 
-        return {"conns": k, "failed": failed, "pss_start_kib": p0, "rss_start_kib": r0, "pss_full_kib": p1,
-                "pss_after_close_kib": p2, "pss_per_conn": (p1 - p0) * 1024 / k, "rss_per_conn": (r1 - r0) * 1024 / k,
+        return {"conns": k, "failed": failed, "pss_start_kib": p0, "pss_full_kib": p1, "pss_after_close_kib": p2,
+                "pss_per_conn": (p1 - p0) * 1024 / k, "user_per_conn": (own1 - own0) * 1024 / k,
                 "slab_per_conn": each("Slab"), "free_per_conn": -each("MemAvailable"),
                 "kernel_per_conn": each("Slab") + each("KernelStack") + each("PageTables")}
     finally:
@@ -48,9 +48,6 @@ def memory(spec, port, opt):
             s.close()
         srv.stop()
 
-
-
-# ---------------------------------------------------------------- start
 
 def start_once(spec, port, opt):
     """From the start of the process to the last byte of its first answer: milliseconds, and those of CPU time."""

@@ -76,15 +76,15 @@ def cpu_diff(a, b):
     return tot, ut, st
 
 
-def pss(pids):
-    tot = rss = 0
+def resident(pids):
+    """KiB of these processes: all, their share of what is shared; and what is their own (no file behind it, so that
+    neither code that is paged in nor another process of the same program counts)."""
+    whole = own = 0
     for p in pids:
-        for line in read(f"/proc/{p}/smaps_rollup").splitlines():
-            if line.startswith("Pss:"):
-                tot += int(line.split()[1])
-            elif line.startswith("Rss:"):
-                rss += int(line.split()[1])
-    return tot, rss  # KiB
+        kib = {f[0]: int(f[1]) for f in map(str.split, read(f"/proc/{p}/smaps_rollup").splitlines()) if f[-1] == "kB"}
+        whole += kib.get("Pss:", 0)
+        own += kib.get("Pss_Anon:", 0) + kib.get("Pss_Shmem:", 0)
+    return whole, own
 
 
 def meminfo():

@@ -40,18 +40,37 @@ def legend(y):
     return out
 
 
-def svg(res, wanted):
-    """The whole picture; ratios are to the server named `wanted`, or else to the cheapest."""
-    out, y = legend(10), HEAD
-    for sc in res["scenarios"].values():
-        rows = [(n, res["servers"][n]["group"], f) for n, f in sc.get("folded", {}).items()]
-        if rows:
-            named = [f["cpu_us"] for n, _, f in rows if n == wanted]
-            base = named[0] if named else min(f["cpu_us"] for _, _, f in rows)
-            parts, y = panel(y, sc["title"], rows, base)
+def base_of(rows, wanted):
+    """The CPU time that ratios are taken to: the wanted server's, else the cheapest row's."""
+    named = [f["cpu_us"] for name, _, f in rows if name == wanted]
+    return named[0] if named else min(f["cpu_us"] for _, _, f in rows)
+
+
+def grid(columns, wanted, note):
+    """The whole picture: columns of panels (title, rows); ratios are to the server named `wanted`."""
+    out, bottom = legend(10), HEAD
+    across = LABEL + WIDTH + NUMBER + 20
+    for i, panels in enumerate(columns):
+        y = HEAD
+        out.append(f'<g transform="translate({i * across},0)">')
+        for title, rows in panels:
+            parts, y = panel(y, title, rows, base_of(rows, wanted))
             out += parts
-    note = f'{res["date"]}, commit {res["commit"]}, kernel {res["kernel"]}, {res["cpus"]} CPUs ({res["cpu"]}), generator {res["gen"]}'
-    out.append(f'<text class="n" x="8" y="{y + 6}">{escape(note)}</text>')
-    width = LABEL + WIDTH + NUMBER + 20
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {y + 20}" width="{width}" height="{y + 20}" role="img">'
+        out.append("</g>")
+        bottom = max(bottom, y)
+    out.append(f'<text class="n" x="8" y="{bottom + 6}">{escape(note)}</text>')
+    width, height = across * len(columns), bottom + 20
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">'
             f'<title>CPU time per request of HTTP servers</title><style>{STYLE}</style>' + "\n".join(out) + "</svg>\n")
+
+
+def rows_of(res, sc):
+    """(server, group, medians) of one scenario."""
+    return [(name, res["servers"][name]["group"], fold) for name, fold in sc.get("folded", {}).items()]
+
+
+def svg(res, wanted):
+    """The scenarios of one run, one below the other."""
+    panels = [(sc["title"], rows_of(res, sc)) for sc in res["scenarios"].values() if sc.get("folded")]
+    note = f'{res["date"]}, commit {res["commit"]}, kernel {res["kernel"]}, {res["cpus"]} CPUs ({res["cpu"]}), generator {res["gen"]}'
+    return grid([panels], wanted, note)

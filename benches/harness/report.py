@@ -7,9 +7,12 @@ from . import plot
 
 LOAD_HEAD = ("| server | group | CPU µs/request | spread | × base | requests/s | server busy | p50 µs | p99 µs | p99.9 µs | errors "
              "| runs as placed |\n| --- | --- |" + " ---: |" * 10)
-MEMORY_HEAD = ("| server | group | Pss at start MiB | Pss per connection B | Pss after close MiB | kernel per connection, both ends, B "
+MEMORY_HEAD = ("| server | group | Pss at start MiB | user memory per connection B | Pss after close MiB | kernel per connection, both ends, B "
                "| connections |\n| --- | --- |" + " ---: |" * 5)
 START_HEAD = "| server | group | median ms | least ms | most ms | CPU ms | starts |\n| --- | --- |" + " ---: |" * 5
+
+SHARDS_HEAD = ("| server | one shard alone, µs/request | two processes of one shard | one process of two shards | ratio | least | most "
+               "| rounds |\n| --- |" + " ---: |" * 7)
 
 
 def fold(runs, want="any"):
@@ -34,12 +37,6 @@ def fold(runs, want="any"):
     return out
 
 
-def base_of(rows, wanted):
-    """The CPU time that ratios are taken to: the wanted server's, else the cheapest row's."""
-    named = [f["cpu_us"] for name, _, f in rows if name == wanted]
-    return named[0] if named else min(f["cpu_us"] for _, _, f in rows)
-
-
 def load_table(title, rows, base):
     out = [f"### {title}", "", LOAD_HEAD]
     for name, group, f in sorted(rows, key=lambda r: r[2]["cpu_us"]):
@@ -51,8 +48,8 @@ def load_table(title, rows, base):
 
 def memory_table(res):
     out = ["### Memory per idle connection", "", MEMORY_HEAD]
-    for name, m in sorted(res["memory"].items(), key=lambda x: x[1]["pss_per_conn"]):
-        out.append(f"| {name} | {res['servers'][name]['group']} | {m['pss_start_kib'] / 1024:.1f} | {m['pss_per_conn']:.0f} | "
+    for name, m in sorted(res["memory"].items(), key=lambda x: x[1]["user_per_conn"]):
+        out.append(f"| {name} | {res['servers'][name]['group']} | {m['pss_start_kib'] / 1024:.1f} | {m['user_per_conn']:.0f} | "
                    f"{m['pss_after_close_kib'] / 1024:.1f} | {m['kernel_per_conn']:.0f} | {m['conns']} |")
     return out + [""]
 
@@ -65,6 +62,14 @@ def start_table(res):
     return out + [""]
 
 
+def shards_table(res):
+    out = ["### Two shards on two CPUs", "", SHARDS_HEAD]
+    for name, m in res["shards"].items():
+        out.append(f"| {name} | {m['alone']:.2f} | {m['processes']:.2f} | {m['shards']:.2f} | {m['ratio']:.2f} | {m['ratio_min']:.2f} | "
+                   f"{m['ratio_max']:.2f} | {m['rounds']} |")
+    return out + [""]
+
+
 def markdown(res, opt):
     out = [f"# {opt.label}", "", f"`{res['command']}`", "",
            f"{res['date']}, commit {res['commit']}, kernel {res['kernel']}, {res['cpus']} CPUs ({res['cpu']}), rounds {opt.rounds} × "
@@ -74,9 +79,10 @@ def markdown(res, opt):
         rows = [(n, res["servers"][n]["group"], fold(r, opt.place)) for n, r in sc["runs"].items() if r]
         if rows:
             sc["folded"] = {n: f for n, _, f in rows}
-            out += load_table(sc["title"], rows, base_of(rows, opt.base))
+            out += load_table(sc["title"], rows, plot.base_of(rows, opt.base))
     out += memory_table(res) if res["memory"] else []
     out += start_table(res) if res["starts"] else []
+    out += shards_table(res) if res["shards"] else []
     if res["failed"]:
         out += ["### Not measured", ""] + [f"- {k}: {v}" for k, v in res["failed"].items()] + [""]
     return "\n".join(out)

@@ -38,6 +38,11 @@ def target():
         return os.path.join(ROOT, "target")
 
 
+def program():
+    """The project's own release build."""
+    return os.path.join(target(), "release", "shardlet")
+
+
 def named(name, path=os.path.join(BENCHES, "servers.json")):
     """The entry of this name."""
     with open(path) as f:
@@ -58,7 +63,7 @@ class Server:
         jars = ("server", "servlet", "security", "util", "http", "io", "util-ajax")
         jetty = [f"/usr/share/java/jetty9-{jar}.jar" for jar in jars] + ["/usr/share/java/servlet-api-4.0.1.jar"]
         return {"lab": LAB, "bin": BIN, "run": run, "root": WWW, "port": str(self.port), "peers": PEERS,
-                "target": self.opt.target, "jetty_cp": ":".join(jetty), "tomcat_cp": "/usr/share/java/*"}
+                "shardlet": self.opt.program, "jetty_cp": ":".join(jetty), "tomcat_cp": "/usr/share/java/*"}
 
     def command(self):
         """The command line and the folder it runs in, configuration files written."""
@@ -87,7 +92,7 @@ class Server:
         env = dict(os.environ, PORT=str(self.port), ROOT=WWW, RUN=run, **self.spec.get("env", {}))
 
         def pre():
-            os.sched_setaffinity(0, {self.opt.server_cpu})
+            os.sched_setaffinity(0, set(self.spec.get("cpus", [self.opt.server_cpu])))
             raise_limits()
             favour(self.opt.nice)
 
