@@ -21,8 +21,9 @@ from harness.report import replace
 
 OURS = "shardlet,shardlet-epoll"
 FLOORS = "floor-uring+httparse,epoll+httparse"
-FAST = f"{OURS},{FLOORS},monoio-raw,tokio-raw,glommio-raw,tokio-uring-raw,hyper,may_minihttp,xitca-uring,ntex-uring,nginx"
-SLOW = "shardlet,floor-uring+httparse,actix-web,axum,h2o-lib,h2o,haproxy,go-fasthttp,bun-static-route,go-nethttp,node,jetty,tomcat"
+FAST = f"{OURS},{FLOORS},monoio-raw,tokio-raw,tokio-uring-raw,hyper,may_minihttp,xitca-uring,ntex-uring,nginx"
+SLOW = ("shardlet,floor-uring+httparse,glommio-raw,actix-web,axum,h2o-lib,h2o,haproxy,go-fasthttp,bun-static-route,go-nethttp,node,"
+        "jetty,tomcat")
 LOADS = "--scenario 64:1,256:1,1024:1,64:16"
 BUSY = f"{OURS},{FLOORS},hyper,nginx"
 # What a part measures: options of compare.py, and the servers.
@@ -30,17 +31,17 @@ PARTS = {
     "cpu-load": (f"--gen load {LOADS}", FAST),
     "cpu-wrk": (f"--gen wrk {LOADS}", FAST),
     "rate": ("--no-load --rate 70% --secs 2", f"{OURS},nginx,hyper,xitca-uring"),
-    "memory": ("--no-load --memory", f"{FAST},h2o,haproxy,actix-web,axum,bun-static-route"),
+    "memory": ("--no-load --memory", f"{BUSY},h2o,haproxy,monoio-raw,ntex-uring,xitca-uring,axum,bun-static-route"),
     "growth": ("--scenario 256:1,256:1:9744 --shards", BUSY),
-    "cases": ("--scenario 64:1 --case echo,missing,async,worker", f"{OURS},hyper,axum,nginx,go-nethttp,jetty-async,tomcat-async"),
-    "start": ("--no-load --cold-start", f"{FAST},axum,h2o,go-nethttp"),
+    "cases": ("--scenario 64:1 --case echo,missing,async,worker", f"{OURS},hyper,axum,nginx,jetty-async,tomcat-async"),
+    "start": ("--no-load --cold-start", f"{BUSY},monoio-raw,xitca-uring,ntex-uring,axum,h2o"),
     "one-load": ("--gen load --scenario 1:1", FAST),
     "one-wrk": ("--gen wrk --scenario 1:1", FAST),
-    "slow-load": (f"--gen load {LOADS} --rounds 3", SLOW),
-    "slow-wrk": (f"--gen wrk {LOADS} --rounds 3", SLOW),
+    "slow-load": (f"--gen load {LOADS} --rounds 2", SLOW),
+    "slow-wrk": (f"--gen wrk {LOADS} --rounds 2", SLOW),
 }
 QUICK = set(f"{BUSY},xitca-uring,axum,jetty-async".split(","))
-QUICK_OPTIONS = "--rounds 2 --secs 1 --warm 1 --idle 2000 --starts 3 --max-wait 2 --place any --foreign 0.9 --retries 0".split()
+QUICK_OPTIONS = "--rounds 2 --secs 1 --idle 2000 --starts 3 --max-wait 2 --place any --foreign 0.9 --retries 0".split()
 
 
 def arguments():
@@ -61,7 +62,7 @@ def measure(name, opt):
     options, servers = PARTS[name]
     options = options.replace(LOADS, "--scenario 64:1,64:16") if opt.quick else options
     chosen = [s for s in servers.split(",") if not opt.quick or s in QUICK]
-    words = [sys.executable, os.path.join(BENCHES, "compare.py"), "--secs", "1", *options.split(), "--only", ",".join(chosen)]
+    words = [sys.executable, os.path.join(BENCHES, "compare.py"), "--secs", "1", "--warm", "1", *options.split(), "--only", ",".join(chosen)]
     words += ["--label", name, "--out", os.path.join(opt.out, "parts")] + (QUICK_OPTIONS if opt.quick else [])
     words += (["--program", opt.program] if opt.program else []) + opt.others
     begun = time.monotonic()

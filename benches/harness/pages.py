@@ -1,4 +1,5 @@
 """The measured parts as Markdown: the page of a run, and the sections of README.md and docs/performance.md."""
+import collections
 import os
 import re
 
@@ -22,7 +23,16 @@ def facts(found):
     dates = sorted(res["date"] for res in found.values())
     span = dates[0] if dates[0][:10] == dates[-1][:10] else f"{dates[0]} to {dates[-1]}"
     return (f"`scripts/bench --all`, {span[:10]}, commit {first['commit']}, kernel {first['kernel']}, {first['cpus']} CPUs "
-            f"({first['cpu']}), {first['rounds']} interleaved rounds of {first['secs']} s, medians, headers '{first['request']}'.")
+            f"({first['cpu']}), {first['rounds']} interleaved rounds of {first['secs']} s, medians, ± half of the range, headers "
+            f"'{first['request']}'{placement(found)}.")
+
+
+def placement(found):
+    """How the host had laid the two CPUs in how many of the runs."""
+    seen = collections.Counter(run["place"] for res in found.values() for sc in res["scenarios"].values()
+                               for runs in sc["runs"].values() for run in runs)
+    total = sum(seen.values())
+    return "; CPUs " + ", ".join(f"{place} in {count / total:.0%}" for place, count in seen.most_common()) if total else ""
 
 
 def target_table(found):
@@ -93,7 +103,7 @@ def case_table(found):
 
 def absent(found):
     """What could not be measured, each once."""
-    gone = {name: why for res in found.values() for name, why in res["failed"].items()}
+    gone = {name: why.splitlines()[0][:90] for res in found.values() for name, why in res["failed"].items()}
     return ["Not measured: " + "; ".join(f"{name} ({why})" for name, why in gone.items()), ""] if gone else []
 
 

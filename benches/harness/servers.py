@@ -107,6 +107,8 @@ class Server:
             try:
                 socket.create_connection(("127.0.0.1", self.port), 0.5).close()
                 time.sleep(0.1)
+                if self.proc.poll() is not None:
+                    break  # somebody else answers on this port
                 self.pids = tree(self.proc.pid)
                 return
             except OSError:
