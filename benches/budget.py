@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Where the CPU time of a request goes: samples of the server's thread under load, by part of the program and the kernel.
 
-    benches/budget.py [--driver uring|epoll] [--conns 64] [--depth 1] [--seconds 4] [--server NAME]
+    benches/budget.py [--driver uring|epoll] [--conns 64] [--depth 1] [--seconds 4] [--server NAME] [--program FILE]
+    benches/budget.py --stages      the loop's own counters instead, of a build with --features stages
 
 Needs `perf` (software event cpu-clock, so it works in virtual machines), the release build, and the generator of
 benches/setup-peers.sh. Shares are of the samples; µs a request are shares of the CPU time that the server spent.
@@ -14,7 +15,7 @@ import sys
 import tempfile
 
 from harness import generators, servers
-from harness.machine import BIN, cpu, cpu_diff
+from harness.machine import BIN, cpu, cpu_diff, read
 
 # The first that fits a symbol; user first. Inlined functions count where they were put.
 USER = [
@@ -72,6 +73,14 @@ def record(opt, srv):
         return samples(data), spent / max(1, load["requests"]) * 1e6, load["requests"] / load["secs"]
 
 
+def stages(opt, srv):
+    """The line that each shard logs at its end, after a load."""
+    generators.own_load(srv.port, {"path": "/plaintext", "conns": opt.conns, "depth": opt.depth}, opt.seconds, opt)
+    srv.stop()
+    lines = re.findall(r"stages of .*", read(srv.log.name))
+    return "\n".join(lines) or "no counters: build with `cargo build --release --features stages`"
+
+
 def table(rows, cost):
     total = sum(share for _, _, share in rows) or 1
     print("| part | share | µs a request |\n| --- | ---: | ---: |")
@@ -94,8 +103,10 @@ def main():
     ap.add_argument("--conns", type=int, default=64)
     ap.add_argument("--depth", type=int, default=1)
     ap.add_argument("--seconds", type=int, default=4)
+    ap.add_argument("--program", default=servers.program(), help="the shardlet; default: the release build")
+    ap.add_argument("--stages", action="store_true", help="time of the stages of the loop, counted by the loop")
     ap.add_argument("--port", type=int, default=18600)
-    ap.set_defaults(request="usual", server_cpu=0, load_cpu=1, nice=-15, program=servers.program())
+    ap.set_defaults(request="usual", server_cpu=0, load_cpu=1, nice=-15)
     opt = ap.parse_args()
     if not os.path.exists(os.path.join(BIN, "load")):
         sys.exit(f"budget.py: {BIN}/load is not built; run benches/setup-peers.sh")
@@ -103,6 +114,9 @@ def main():
     srv = servers.Server(spec, opt.port, opt)
     srv.start()
     try:
+        if opt.stages:
+            print(stages(opt, srv))
+            return
         rows, cost, rate = record(opt, srv)
     finally:
         srv.stop()

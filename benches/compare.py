@@ -106,7 +106,7 @@ def scenarios(opt):
     for text in opt.scenario.split(",") if not opt.no_load else []:
         numbers = [int(n) for n in text.split(":")]
         conns, depth, still = numbers + [1, 0][len(numbers) - 1:]
-        title = f"{conns} connections" + (f", pipelined {depth} deep" if depth > 1 else "")
+        title = f"{conns:,} connection{'s' if conns > 1 else ''}" + (f", pipelined {depth} deep" if depth > 1 else "")
         title += f", {still:,} more open and idle" if still else ""
         out.append({"key": f"c{conns}-p{depth}" + (f"-i{still}" if still else ""), "title": title, "tool": opt.gen, "path": "/plaintext",
                     "conns": conns, "depth": depth, "idle": still})

@@ -22,6 +22,7 @@ mod inbox;
 pub mod net;
 mod offload;
 mod shard;
+mod stages;
 mod stats;
 mod sync;
 mod table;

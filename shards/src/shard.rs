@@ -22,6 +22,7 @@ use crate::{
     inbox::Inbox,
     net::{self, Net},
     offload::{self, OffloadPool},
+    stages::{Stage, Stages},
     stats::ShardStats,
     sync::Arc,
     table::Key,
@@ -68,6 +69,7 @@ struct Inner {
     going_down: Cell<bool>,
     stats: RefCell<ShardStats>,
     longest_callback: Cell<Duration>,
+    stages: Stages,
     budgets: Budgets,
     offload: Option<Arc<OffloadPool>>,
     locals: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
@@ -172,6 +174,7 @@ impl Shard {
                 going_down: Cell::new(false),
                 stats: RefCell::new(ShardStats::new()),
                 longest_callback: Cell::default(),
+                stages: Stages::default(),
                 budgets: parts.budgets,
                 offload: parts.offload,
                 locals: RefCell::default(),
@@ -431,6 +434,7 @@ impl Shard {
         if wait != Wait::No {
             self.inner.handle.shared().heartbeat.waits();
         }
+        self.stage_ended(Stage::Between);
         let entered = self.driver().turn(wait);
         if wait != Wait::No {
             self.inner.inbox.unpark();
@@ -439,13 +443,24 @@ impl Shard {
         let began = self.inner.clock.now();
         self.inner.now.set(began);
         self.inner.handle.shared().heartbeat.turn_begins(began);
+        self.stage_ended(Stage::Enter);
         self.deliver_completions();
+        self.stage_ended(Stage::Completions);
         self.run_tasks();
+        self.stage_ended(Stage::Tasks);
         self.drain_inbox();
+        self.stage_ended(Stage::Inbox);
         self.fire_timers();
+        self.stage_ended(Stage::Timers);
         self.run_tasks();
+        self.stage_ended(Stage::Tasks);
         self.account_turn(began);
         Ok(())
+    }
+
+    #[inline]
+    fn stage_ended(&self, stage: Stage) {
+        self.inner.stages.ended(stage, &self.inner.clock);
     }
 
     /// How long the next enter may wait. Parks the inbox when the answer is not [`Wait::No`].
@@ -536,6 +551,10 @@ impl Shard {
     /// is let go, and mail that nobody will run is dropped, so that who waits for its answer is told.
     pub(crate) fn tear_down(self, within: Duration) -> usize {
         self.inner.going_down.set(true);
+        if Stages::COUNTED {
+            let completions = self.inner.stats.borrow().completions;
+            tracing::info!(shard = %self.id(), "stages of {completions} completions: {}", self.inner.stages);
+        }
         self.inner.handle.shared().heartbeat.waits();
         self.inner.tasks.clear();
         self.fenced(|| drop(self.inner.locals.take()));
