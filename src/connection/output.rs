@@ -237,7 +237,7 @@ impl Service {
         let finished = entry.finished;
         let reply = entry.reply;
         let announced = self.exchanges.with_output(entry.exchange, |parts, queue| {
-            let content = match (finished, parts.declared_length) {
+            let content = match (finished, parts.declared_length()) {
                 (_, Some(length)) => Content::Length(length),
                 (true, None) => Content::Length(queue.len() as u64),
                 (false, None) => Content::Stream,

@@ -61,7 +61,7 @@ impl Service {
     fn encode_plain(&self, connection: &mut Connection, core: &Rc<Core>, plain: &Plain) -> bool {
         let (parts, mut queue) = (core.response.borrow(), core.output.borrow_mut());
         let length = queue.len();
-        let is_small = length <= PLAIN_BYTES_MAX && parts.declared_length.is_none();
+        let is_small = length <= PLAIN_BYTES_MAX && parts.declared_length().is_none();
         if !is_small {
             return false;
         }

@@ -20,34 +20,36 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The part of a context that does not depend on the cycle: one for each exchange that gives contexts out.
-pub(crate) struct ContextCore {
-    pub(crate) id: ExchangeId,
+/// The way to the exchanges of a table from any thread: one for all of them.
+pub(crate) struct Gateway {
     pub(crate) table_id: u64,
-    pub(crate) request: Request,
     pub(crate) post: Arc<dyn Post>,
     pub(crate) workers: Option<Arc<dyn Workers>>,
-    pub(crate) shared: Shared,
     pub(crate) tasks_max: u32,
-    /// Of all exchanges of the table: tasks refused by a bound.
-    pub(crate) rejected: Arc<AtomicU64>,
+    /// Tasks refused by a bound, on whatever thread.
+    pub(crate) rejected: AtomicU64,
+}
+
+/// The part of a context that does not depend on the cycle: one for each exchange that gives contexts out. A parked
+/// request keeps it, so what is the same for all is behind `gateway`.
+pub(crate) struct ContextCore {
+    pub(crate) id: ExchangeId,
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) request: Request,
+    pub(crate) shared: Shared,
 }
 
 impl ContextCore {
     pub(crate) fn new(core: &Core, request: Request) -> Self {
         let shared = Shared::new(core.cycle.get());
-        if let Some(deadline) = core.deadline.get() {
+        if let Some(deadline) = core.deadline() {
             shared.set_deadline(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX).max(1));
         }
         ContextCore {
             id: ExchangeId { shard: core.hub.shard, key: core.key.get() },
-            table_id: core.hub.table_id,
+            gateway: core.hub.gateway.clone(),
             request,
-            post: core.hub.post.clone(),
-            workers: core.hub.workers.clone(),
             shared,
-            tasks_max: core.hub.tasks_max,
-            rejected: core.hub.rejected.clone(),
         }
     }
 }
@@ -67,19 +69,19 @@ impl Wake for ContextCore {
         if self.shared.ended().is_some() || !self.shared.claim_wake() {
             return;
         }
-        if self.post.is_current() {
+        if self.gateway.post.is_current() {
             open_wake(&self);
         } else {
-            let post = self.post.clone();
+            let gateway = self.gateway.clone();
             // Refused only by a shard that is stopping: it ends the exchange by itself.
-            let _ = post.post(Parcel(Content::Wake(self)));
+            let _ = gateway.post.post(Parcel(Content::Wake(self)));
         }
     }
 }
 
 fn open_wake(core: &ContextCore) {
     core.shared.clear_wake();
-    registry::with(core.table_id, |exchanges| exchanges.accept_wake(core.id.key));
+    registry::with(core.gateway.table_id, |exchanges| exchanges.accept_wake(core.id.key));
 }
 
 /// A task as it travels: it can be run, or handed back to its sender as what it was.
@@ -153,10 +155,11 @@ impl Parcel {
             Content::Wake(context) => open_wake(&context),
             Content::Notice(notice) => notice.open(),
             Content::Overload(context) => {
-                registry::with(context.table_id, |exchanges| exchanges.accept_overload(context.id.key));
+                let table_id = context.gateway.table_id;
+                registry::with(table_id, |exchanges| exchanges.accept_overload(context.id.key));
             }
             Content::Task { context, cycle, job, sent } => {
-                let table_id = context.table_id;
+                let table_id = context.gateway.table_id;
                 let work = Queued { cycle, sent: Some(sent), work: Work::Sent(job, context) };
                 registry::with(table_id, |exchanges| exchanges.accept_task(work));
             }
@@ -234,7 +237,7 @@ impl AsyncContext {
         if let Some(reason) = self.core.shared.ended() {
             return Err(Error::Ended(reason));
         }
-        if !self.core.post.is_current() {
+        if !self.core.gateway.post.is_current() {
             return Err(Error::Misuse("with() runs on the exchange's own shard; elsewhere use execute()"));
         }
         if self.core.shared.queued() > 0 {
@@ -249,7 +252,7 @@ impl AsyncContext {
         let run = |exchanges: &Rc<Exchanges>| {
             exchanges.run_now(self.core.id.key, Queued { cycle: self.cycle, sent: None, work })
         };
-        registry::with(self.core.table_id, run).unwrap_or(Err(Error::Stale))?;
+        registry::with(self.core.gateway.table_id, run).unwrap_or(Err(Error::Stale))?;
         slot.take().ok_or(Error::Stale)
     }
 
@@ -266,7 +269,7 @@ impl AsyncContext {
         let started = executor::start_job(&self.core, Box::new(move || job(context)));
         if matches!(started, Err(Error::LimitReached { .. })) {
             // Refused only by a shard that is stopping: it ends the exchange by itself.
-            let _ = self.core.post.post(Parcel(Content::Overload(self.core.clone())));
+            let _ = self.core.gateway.post.post(Parcel(Content::Overload(self.core.clone())));
         }
         started
     }

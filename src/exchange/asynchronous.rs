@@ -76,7 +76,7 @@ impl Exchange {
                 return Poll::Ready(());
             }
             if !std::mem::replace(&mut asked, true) {
-                core.with_rare(|rare| rare.sleeps.push(until));
+                core.with_rare(|rare| rare.push_sleep(until));
                 core.timer_dirty.set(true);
             }
             Poll::Pending

@@ -4,7 +4,7 @@
 //! need is in `Rare`, made when first needed. Nothing here is borrowed while user code runs.
 
 use super::{
-    async_context::{ContextCore, Queued},
+    async_context::{ContextCore, Gateway, Queued},
     counters::{Counters, up},
     input::InputQueue,
     latencies::Latencies,
@@ -14,7 +14,6 @@ use super::{
     request::{HeadHolder, Request},
     response::ResponseParts,
     state,
-    table::{Post, Workers},
 };
 use crate::error::{EndReason, Error, Result};
 use shards::Key;
@@ -26,23 +25,18 @@ use std::{
     future::Future,
     pin::Pin,
     rc::Rc,
-    sync::{Arc, atomic::AtomicU64},
+    sync::Arc,
     time::Duration,
 };
 
 /// What all exchanges of one table share: counters, time, the way in from other threads.
 pub(crate) struct Hub {
-    pub(crate) table_id: u64,
     pub(crate) shard: u32,
-    pub(crate) post: Arc<dyn Post>,
-    pub(crate) workers: Option<Arc<dyn Workers>>,
-    pub(crate) tasks_max: u32,
-    pub(crate) marks: WaterMarks,
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) marks: Rc<WaterMarks>,
     pub(crate) input_window: usize,
     /// Bytes of a stream that the kernel has and the peer has not acknowledged.
     pub(crate) unacknowledged: Box<dyn Fn(u64) -> Option<u64>>,
-    /// Tasks refused by a bound, on whatever thread.
-    pub(crate) rejected: Arc<AtomicU64>,
     pub(crate) counters: Counters,
     pub(crate) latencies: RefCell<Latencies>,
     pub(crate) now: Cell<Duration>,
@@ -55,17 +49,74 @@ pub(crate) struct Hub {
 /// The future of an asynchronous handler.
 pub(crate) type LocalFuture = Pin<Box<dyn Future<Output = Result<()>>>>;
 
-/// What a synchronous request does not have.
+/// What a synchronous request does not have. Each parked request has one: what most of them lack is further away.
 #[derive(Default)]
 pub(crate) struct Rare {
     pub(crate) listeners: Listeners,
-    pub(crate) tasks: VecDeque<Queued>,
+    tasks: Option<Box<VecDeque<Queued>>>,
     pub(crate) future: Option<LocalFuture>,
     pub(crate) context: Option<Arc<ContextCore>>,
+    #[allow(clippy::box_collection, reason = "one word where there is none, instead of three")]
+    sleeps: Option<Box<Vec<Duration>>>,
+    seldom: Option<Box<Seldom>>,
+}
+
+/// What few exchanges have.
+#[derive(Default)]
+pub(crate) struct Seldom {
     pub(crate) attributes: Vec<(TypeId, Box<dyn Any>)>,
-    pub(crate) sleeps: Vec<Duration>,
     pub(crate) redispatch_target: Option<Box<str>>,
     pub(crate) fault: Option<Error>,
+}
+
+impl Rare {
+    pub(crate) fn push_task(&mut self, task: Queued) {
+        self.tasks.get_or_insert_default().push_back(task);
+    }
+
+    pub(crate) fn pop_task(&mut self) -> Option<Queued> {
+        self.tasks.as_mut()?.pop_front()
+    }
+
+    pub(crate) fn has_tasks(&self) -> bool {
+        self.tasks.as_ref().is_some_and(|tasks| !tasks.is_empty())
+    }
+
+    /// The future waits until then.
+    pub(crate) fn push_sleep(&mut self, until: Duration) {
+        let sleeps = self.sleeps.get_or_insert_default();
+        if sleeps.is_empty() {
+            sleeps.reserve_exact(1);
+        }
+        sleeps.push(until);
+    }
+
+    /// Forgets the sleeps that are over at `now`. Gives whether there were any.
+    pub(crate) fn end_sleeps(&mut self, now: Duration) -> bool {
+        let Some(sleeps) = &mut self.sleeps else { return false };
+        let before = sleeps.len();
+        sleeps.retain(|at| *at > now);
+        sleeps.len() < before
+    }
+
+    pub(crate) fn forget_sleeps(&mut self) {
+        self.sleeps = None;
+    }
+
+    pub(crate) fn seldom(&mut self) -> &mut Seldom {
+        self.seldom.get_or_insert_default()
+    }
+
+    pub(crate) fn if_seldom(&mut self) -> Option<&mut Seldom> {
+        self.seldom.as_deref_mut()
+    }
+
+    /// Gives up what only a task on its way needs, and a context that nobody holds any more: it is made again when
+    /// it is asked for.
+    fn trim(&mut self) {
+        self.tasks.take_if(|tasks| tasks.is_empty());
+        self.context.take_if(|context| Arc::get_mut(context).is_some_and(|core| core.shared.is_unused()));
+    }
 }
 
 /// One exchange.
@@ -75,8 +126,8 @@ pub(crate) struct Core {
     /// The stream of the connection that this exchange belongs to; opaque here (D11).
     pub(crate) owner: Cell<u64>,
     pub(crate) cycle: Cell<u32>,
-    /// When it began, on the shard's clock.
-    pub(crate) began: Cell<Duration>,
+    /// When it began, in nanoseconds of the shard's clock.
+    began: Cell<u64>,
     state: Cell<State>,
     pub(crate) intents: Cell<Intents>,
     pub(crate) actions: RefCell<Actions>,
@@ -84,8 +135,8 @@ pub(crate) struct Core {
     pub(crate) response: RefCell<ResponseParts>,
     pub(crate) output: RefCell<OutputQueue>,
     pub(crate) input: RefCell<InputQueue>,
-    /// The application's deadline.
-    pub(crate) deadline: Cell<Option<Duration>>,
+    /// The application's deadline in nanoseconds of the shard's clock; `u64::MAX` for none.
+    deadline: Cell<u64>,
     /// The client waits for `100 Continue` and has not got it.
     pub(crate) expects_continue: Cell<bool>,
     /// The name of the part of the chain that does not support async, if there is one (L-21).
@@ -103,19 +154,19 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn new(hub: Rc<Hub>) -> Self {
         Core {
+            output: RefCell::new(OutputQueue::new(hub.marks.clone())),
             hub,
             key: Cell::new(Key::NONE),
             owner: Cell::new(0),
             cycle: Cell::new(0),
-            began: Cell::new(Duration::ZERO),
+            began: Cell::new(0),
             state: Cell::new(State::VACANT),
             intents: Cell::default(),
             actions: RefCell::default(),
             request: RefCell::default(),
             response: RefCell::default(),
-            output: RefCell::default(),
             input: RefCell::default(),
-            deadline: Cell::new(None),
+            deadline: Cell::new(NO_DEADLINE),
             expects_continue: Cell::new(false),
             sync_only: Cell::new(None),
             timer_dirty: Cell::new(false),
@@ -132,13 +183,13 @@ impl Core {
         self.key.set(key);
         self.owner.set(owner);
         self.cycle.set(0);
-        self.began.set(self.hub.now.get());
+        self.began.set(nanoseconds(self.hub.now.get()));
         self.state.set(State::VACANT);
         self.intents.set(Intents::default());
         self.response.borrow_mut().reset();
-        self.output.borrow_mut().reset(self.hub.marks);
+        self.output.borrow_mut().reset(&self.hub.marks);
         self.input.borrow_mut().reset(has_body, self.hub.input_window);
-        self.deadline.set(None);
+        self.deadline.set(NO_DEADLINE);
         self.sync_only.set(None);
         self.timer_dirty.set(false);
         self.failure_status.set(0);
@@ -175,6 +226,10 @@ impl Core {
     /// As `with_rare`, where there is nothing to be found in what does not exist.
     pub(crate) fn if_rare<R>(&self, use_it: impl FnOnce(&mut Rare) -> Option<R>) -> Option<R> {
         use_it(self.rare.borrow_mut().as_deref_mut()?)
+    }
+
+    pub(crate) fn has_tasks(&self) -> bool {
+        self.rare.borrow().as_ref().is_some_and(|rare| rare.has_tasks())
     }
 
     /// Refuses a call when the end is decided, or this callback has already asked for it.
@@ -241,19 +296,52 @@ impl Core {
         }
     }
 
+    /// The exchange waits, with nothing to do: it gives up the buffers that it can have again. Then a parked request
+    /// costs what it needs, whatever its slot served before.
+    pub(crate) fn trim(&self) {
+        self.actions.borrow_mut().trim();
+        self.output.borrow_mut().trim();
+        self.input.borrow_mut().trim();
+        self.response.borrow_mut().trim();
+        self.if_rare(|rare| {
+            rare.trim();
+            Some(())
+        });
+    }
+
     /// The next moment at which the exchange wants to be woken: its deadline or a sleep of its future.
     pub(crate) fn next_wake(&self) -> Option<Duration> {
-        let sleep = self.if_rare(|rare| rare.sleeps.iter().min().copied());
-        let deadline = self.deadline.get().filter(|_| self.state.get().timer_armed);
+        let sleep = self.if_rare(|rare| rare.sleeps.as_ref()?.iter().min().copied());
+        let deadline = self.deadline().filter(|_| self.state.get().timer_armed);
         [deadline, sleep].into_iter().flatten().min()
     }
 
     pub(crate) fn set_deadline(&self, deadline: Option<Duration>) {
-        self.deadline.set(deadline);
-        let nanoseconds = deadline.map_or(0, |at| u64::try_from(at.as_nanos()).unwrap_or(u64::MAX).max(1));
-        self.if_rare(|rare| rare.context.as_ref().map(|context| context.shared.set_deadline(nanoseconds)));
+        self.deadline.set(deadline.map_or(NO_DEADLINE, nanoseconds));
+        let shared = deadline.map_or(0, |at| nanoseconds(at).max(1));
+        self.if_rare(|rare| rare.context.as_ref().map(|context| context.shared.set_deadline(shared)));
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        let nanoseconds = self.deadline.get();
+        (nanoseconds != NO_DEADLINE).then_some(Duration::from_nanos(nanoseconds))
+    }
+
+    /// Time since it began.
+    pub(crate) fn age(&self) -> Duration {
+        self.hub.now.get().saturating_sub(Duration::from_nanos(self.began.get()))
     }
 }
+
+const NO_DEADLINE: u64 = u64::MAX;
+
+/// A time of the shard's clock as one word: 584 years, less the moment that says "none".
+fn nanoseconds(at: Duration) -> u64 {
+    u64::try_from(at.as_nanos()).unwrap_or(u64::MAX).min(NO_DEADLINE - 1)
+}
+
+// A hundred thousand parked ones are a usual case: what is rarely there is on the heap.
+const _: () = assert!(size_of::<Core>() + 2 * size_of::<usize>() <= 344 && size_of::<Rare>() <= 88);
 
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

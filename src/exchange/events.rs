@@ -192,15 +192,11 @@ impl Exchanges {
             return;
         };
         let now = self.hub.now.get();
-        let woken = core.if_rare(|rare| {
-            let before = rare.sleeps.len();
-            rare.sleeps.retain(|at| *at > now);
-            Some(rare.sleeps.len() < before)
-        });
+        let woken = core.if_rare(|rare| Some(rare.end_sleeps(now)));
         if woken == Some(true) {
             core.feed(Event::FutureWoken);
         }
-        if core.deadline.get().is_some_and(|deadline| deadline <= now) {
+        if core.deadline().is_some_and(|deadline| deadline <= now) {
             core.feed(Event::TimerFired);
         }
         core.timer_dirty.set(true);

@@ -94,7 +94,7 @@ impl Exchange {
 
     /// The error or panic message that a callback of this exchange ended with, for the error handler.
     pub fn take_fault(&mut self) -> Option<Error> {
-        self.core.if_rare(|rare| rare.fault.take())
+        self.core.if_rare(|rare| rare.if_seldom()?.fault.take())
     }
 
     // ---- the life cycle -------------------------------------------------------------------------------------
@@ -130,14 +130,14 @@ impl Exchange {
             ));
         }
         self.core.check_may_end()?;
-        self.core.with_rare(|rare| rare.redispatch_target = Some(target.into()));
+        self.core.with_rare(|rare| rare.seldom().redispatch_target = Some(target.into()));
         self.core.intend(|intents| intents.redispatch = true);
         Ok(())
     }
 
     /// The target of this cycle, where a redispatch has replaced the request's own.
     pub fn redispatch_target(&self) -> Option<String> {
-        self.core.if_rare(|rare| rare.redispatch_target.as_deref().map(str::to_owned))
+        self.core.if_rare(|rare| rare.if_seldom()?.redispatch_target.as_deref().map(str::to_owned))
     }
 
     /// How many cycles came before this one.
@@ -197,7 +197,7 @@ impl Exchange {
     /// (L-21) the callback fails with `AsyncNotSupported` when it returns; `try_start_async` says so at once.
     pub fn start_async(&mut self) -> AsyncContext {
         if let Err(error) = self.allow_async() {
-            self.core.with_rare(|rare| rare.fault = Some(error));
+            self.core.with_rare(|rare| rare.seldom().fault = Some(error));
         }
         self.core.intend(|intents| intents.start_async = true);
         self.context()
@@ -259,7 +259,7 @@ impl Exchange {
 
     /// When the timeout will fire, on the shard's clock.
     pub fn deadline(&self) -> Option<Duration> {
-        self.core.deadline.get()
+        self.core.deadline()
     }
 
     /// The shard's clock, as of this turn.
@@ -282,7 +282,7 @@ impl Exchange {
 
     /// Runs once when the exchange fails; before commit it may answer and complete (L-10, L-13).
     pub fn on_error<O: Outcome>(&mut self, hook: impl FnOnce(&mut Exchange, EndReason) -> O + 'static) {
-        self.listen(|l| l.on_error.replace(Box::new(move |x, reason| hook(x, reason).into_result())));
+        self.listen(|l| l.more().on_error.replace(Box::new(move |x, reason| hook(x, reason).into_result())));
     }
 
     /// Runs exactly once, after the terminal transition.
@@ -292,12 +292,12 @@ impl Exchange {
 
     /// Sets what watches over this exchange.
     pub(crate) fn set_guardian(&mut self, guardian: Rc<dyn Guardian>) {
-        self.listen(|l| l.guardian.replace(guardian));
+        self.listen(|l| l.more().guardian.replace(guardian));
     }
 
     /// What watches over this exchange.
     pub(crate) fn guardian(&self) -> Option<Rc<dyn Guardian>> {
-        self.core.if_rare(|rare| rare.listeners.guardian.clone())
+        self.core.if_rare(|rare| rare.listeners.if_more()?.guardian.clone())
     }
 
     /// From the router: the first part of this dispatch's chain that does not support async (L-21).
@@ -308,14 +308,14 @@ impl Exchange {
     /// What a name in the route's pattern stands for in this request's path, as sent (not percent-decoded).
     pub fn parameter(&self, name: &str) -> Option<String> {
         self.core.if_rare(|rare| {
-            let found = rare.attributes.iter().find_map(|(_, value)| value.downcast_ref::<PathParameters>());
+            let found = rare.if_seldom()?.attributes.iter().find_map(|(_, value)| value.downcast_ref::<PathParameters>());
             found.and_then(|parameters| parameters.get(name)).map(str::to_owned)
         })
     }
 
     /// Sets the read listener. It is called at once if there is something to read.
     pub fn set_read_listener(&mut self, listener: impl ReadListener + 'static) {
-        self.listen(|l| l.read.replace(Box::new(listener)));
+        self.listen(|l| l.more().read.replace(Box::new(listener)));
         let mut input = self.core.input.borrow_mut();
         let (ready, consumed) = (input.buffered() > 0, input.is_consumed());
         if !ready {
@@ -331,7 +331,7 @@ impl Exchange {
 
     /// Sets the write listener.
     pub fn set_write_listener(&mut self, listener: impl WriteListener + 'static) {
-        self.listen(|l| l.write.replace(Box::new(listener)));
+        self.listen(|l| l.more().write.replace(Box::new(listener)));
     }
 
     // ---- reading --------------------------------------------------------------------------------------------
@@ -459,14 +459,14 @@ impl Exchange {
     /// Keeps a value with the exchange, one of each type; gives the one before back.
     pub fn set_attribute<T: Any>(&mut self, value: T) -> Option<T> {
         let before = self.take_attribute();
-        self.core.with_rare(|rare| rare.attributes.push((TypeId::of::<T>(), Box::new(value))));
+        self.core.with_rare(|rare| rare.seldom().attributes.push((TypeId::of::<T>(), Box::new(value))));
         before
     }
 
     /// A copy of the value of this type.
     pub fn attribute<T: Any + Clone>(&self) -> Option<T> {
         self.core.if_rare(|rare| {
-            let (_, value) = rare.attributes.iter().find(|(id, _)| *id == TypeId::of::<T>())?;
+            let (_, value) = rare.if_seldom()?.attributes.iter().find(|(id, _)| *id == TypeId::of::<T>())?;
             value.downcast_ref::<T>().cloned()
         })
     }
@@ -474,8 +474,9 @@ impl Exchange {
     /// Takes the value of this type out.
     pub fn take_attribute<T: Any>(&mut self) -> Option<T> {
         let value = self.core.if_rare(|rare| {
-            let at = rare.attributes.iter().position(|(id, _)| *id == TypeId::of::<T>())?;
-            Some(rare.attributes.swap_remove(at).1)
+            let attributes = &mut rare.if_seldom()?.attributes;
+            let at = attributes.iter().position(|(id, _)| *id == TypeId::of::<T>())?;
+            Some(attributes.swap_remove(at).1)
         })?;
         value.downcast::<T>().ok().map(|value| *value)
     }

@@ -78,7 +78,7 @@ impl RequestExecutor {
 }
 
 fn count_rejected(context: &AsyncContext) {
-    context.core.rejected.fetch_add(1, Ordering::Relaxed);
+    context.core.gateway.rejected.fetch_add(1, Ordering::Relaxed);
 }
 
 fn check(context: &AsyncContext) -> Result<(), UndeliveredReason> {
@@ -89,7 +89,7 @@ fn check(context: &AsyncContext) -> Result<(), UndeliveredReason> {
     if context.cycle.is_some_and(|cycle| cycle != shared.cycle()) {
         return Err(UndeliveredReason::Stale);
     }
-    if !shared.reserve(context.core.tasks_max) {
+    if !shared.reserve(context.core.gateway.tasks_max) {
         count_rejected(context);
         return Err(UndeliveredReason::Full);
     }
@@ -107,7 +107,7 @@ where
     let job = Box::new(Task(task));
     let (context_core, sent) = (context.core.clone(), Instant::now());
     let parcel = Parcel(Content::Task { context: context_core, cycle: context.cycle, job, sent });
-    match context.core.post.post(parcel) {
+    match context.core.gateway.post.post(parcel) {
         Ok(()) => Ok(()),
         Err((parcel, refusal)) => Err(hand_back(context, parcel, refusal)),
     }
@@ -135,9 +135,9 @@ where
     O: Outcome,
 {
     // Nothing may be queued before it, here or on its way (L-3).
-    let here = context.core.post.is_current()
+    let here = context.core.gateway.post.is_current()
         && context.core.shared.queued() == 0
-        && registry::with(context.core.table_id, |exchanges| exchanges.may_run_now(context.core.id.key))
+        && registry::with(context.core.gateway.table_id, |exchanges| exchanges.may_run_now(context.core.id.key))
             == Some(true);
     if !here {
         return execute(context, task);
@@ -150,13 +150,13 @@ where
         sent: None,
         work: Work::Sent(Box::new(Task(task)), context.core.clone()),
     };
-    registry::with(context.core.table_id, |exchanges| exchanges.accept_task(work));
+    registry::with(context.core.gateway.table_id, |exchanges| exchanges.accept_task(work));
     Ok(())
 }
 
 /// Starts a job on the worker pool. A refusal is never silent: the exchange sees `Overload` (L-24).
 pub(crate) fn start_job(core: &Arc<ContextCore>, job: WorkerJob) -> Result<()> {
-    let Some(workers) = &core.workers else {
+    let Some(workers) = &core.gateway.workers else {
         return Err(Error::Misuse("this server was built without a worker pool"));
     };
     match workers.start(job) {

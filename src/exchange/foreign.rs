@@ -93,7 +93,7 @@ impl ForeignResponse {
         call: &'static str,
         task: impl FnOnce(&mut Exchange) -> Result<()> + Send + 'static,
     ) -> Result<()> {
-        if !self.context.core.post.is_current() {
+        if !self.context.core.gateway.post.is_current() {
             match self.policy {
                 ForeignCalls::Refuse => {
                     return Err(Error::Misuse(

@@ -4,9 +4,18 @@ use crate::error::{EndReason, Error, Result};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 
-/// Received body bytes that the application has not taken.
+/// Received body bytes that the application has not taken. Most requests have no body, and none of the inside.
 #[derive(Debug)]
 pub(crate) struct InputQueue {
+    body: Option<Box<Body>>,
+    ended: bool,
+    failed: Option<EndReason>,
+    /// The reader has seen "not ready" and waits to be told (L-18).
+    wanting: bool,
+}
+
+#[derive(Debug)]
+struct Body {
     chunks: VecDeque<Bytes>,
     buffered: usize,
     /// The connection stops reading when so many bytes wait.
@@ -14,24 +23,23 @@ pub(crate) struct InputQueue {
     /// How much the whole body may be.
     limit: u64,
     received: u64,
-    ended: bool,
-    failed: Option<EndReason>,
-    /// The reader has seen "not ready" and waits to be told (L-18).
-    wanting: bool,
 }
 
 impl Default for InputQueue {
     fn default() -> Self {
-        InputQueue {
-            chunks: VecDeque::new(),
-            buffered: 0,
-            window: 0,
-            limit: u64::MAX,
-            received: 0,
-            ended: true,
-            failed: None,
-            wanting: true,
-        }
+        InputQueue { body: None, ended: true, failed: None, wanting: true }
+    }
+}
+
+impl Body {
+    fn new(window: usize) -> Box<Self> {
+        Box::new(Body { chunks: VecDeque::new(), buffered: 0, window, limit: u64::MAX, received: 0 })
+    }
+
+    fn reset(&mut self, window: usize) {
+        let Body { chunks, buffered, window: own_window, limit, received } = self;
+        chunks.clear();
+        (*buffered, *own_window, *limit, *received) = (0, window, u64::MAX, 0);
     }
 }
 
@@ -48,30 +56,40 @@ pub enum Read {
 
 impl InputQueue {
     pub(crate) fn reset(&mut self, has_body: bool, window: usize) {
-        self.chunks.clear();
-        self.buffered = 0;
-        self.window = window;
-        self.limit = u64::MAX;
-        self.received = 0;
+        match &mut self.body {
+            Some(body) => body.reset(window),
+            None if has_body => self.body = Some(Body::new(window)),
+            None => {}
+        }
         self.ended = !has_body;
         self.failed = None;
         self.wanting = true;
     }
 
+    /// Gives up what a body needs, when there is none or it has been taken.
+    pub(super) fn trim(&mut self) {
+        if self.is_consumed() {
+            self.body = None;
+        }
+    }
+
+    /// Bounds the body, if there is one.
     pub(crate) fn set_limit(&mut self, limit: u64) {
-        self.limit = limit;
-        self.window = self.window.max(usize::try_from(limit).unwrap_or(usize::MAX).min(BUFFERED_WINDOW_MAX));
+        let Some(body) = &mut self.body else { return };
+        body.limit = limit;
+        body.window = body.window.max(usize::try_from(limit).unwrap_or(usize::MAX).min(BUFFERED_WINDOW_MAX));
     }
 
     /// Adds received bytes. True when the reader waits and is to be told.
     pub(crate) fn push(&mut self, bytes: Bytes) -> Result<bool> {
-        self.received += bytes.len() as u64;
-        if self.received > self.limit {
-            return Err(Error::BodyTooLarge { limit: self.limit });
+        let body = self.body.get_or_insert_with(|| Body::new(0));
+        body.received += bytes.len() as u64;
+        if body.received > body.limit {
+            return Err(Error::BodyTooLarge { limit: body.limit });
         }
         if !bytes.is_empty() {
-            self.buffered += bytes.len();
-            self.chunks.push_back(bytes);
+            body.buffered += bytes.len();
+            body.chunks.push_back(bytes);
         }
         Ok(std::mem::take(&mut self.wanting))
     }
@@ -82,17 +100,23 @@ impl InputQueue {
 
     pub(crate) fn fail(&mut self, reason: EndReason) {
         self.failed = Some(reason);
-        self.chunks.clear();
-        self.buffered = 0;
+        if let Some(body) = &mut self.body {
+            body.chunks.clear();
+            body.buffered = 0;
+        }
     }
 
     /// How many bytes the connection may still push before the reader has taken some.
     pub(crate) fn room(&self) -> usize {
-        self.window.saturating_sub(self.buffered)
+        self.body.as_ref().map_or(0, |body| body.window.saturating_sub(body.buffered))
     }
 
     pub(crate) fn buffered(&self) -> usize {
-        self.buffered
+        self.body.as_ref().map_or(0, |body| body.buffered)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.body.as_ref().is_none_or(|body| body.chunks.is_empty())
     }
 
     /// Whether the last byte has been received, taken or not.
@@ -102,12 +126,12 @@ impl InputQueue {
 
     /// Whether everything has been taken.
     pub(crate) fn is_consumed(&self) -> bool {
-        self.ended && self.chunks.is_empty()
+        self.ended && self.is_empty()
     }
 
     /// Whether `read` would not say "not ready". A "no" asks for one call of the read listener.
     pub(crate) fn is_ready(&mut self) -> bool {
-        let ready = !self.chunks.is_empty() || self.ended || self.failed.is_some();
+        let ready = !self.is_empty() || self.ended || self.failed.is_some();
         self.wanting = !ready;
         ready
     }
@@ -116,8 +140,10 @@ impl InputQueue {
         if let Some(reason) = self.failed {
             return Err(Error::Ended(reason));
         }
-        if let Some(bytes) = self.chunks.pop_front() {
-            self.buffered -= bytes.len();
+        if let Some(body) = &mut self.body
+            && let Some(bytes) = body.chunks.pop_front()
+        {
+            body.buffered -= bytes.len();
             return Ok(Read::Data(bytes));
         }
         if self.ended {
@@ -129,12 +155,13 @@ impl InputQueue {
 
     /// All that is buffered, in one piece.
     pub(crate) fn take_all(&mut self) -> Bytes {
-        self.buffered = 0;
-        if self.chunks.len() <= 1 {
-            return self.chunks.pop_front().unwrap_or_default();
+        let Some(body) = &mut self.body else { return Bytes::new() };
+        body.buffered = 0;
+        if body.chunks.len() <= 1 {
+            return body.chunks.pop_front().unwrap_or_default();
         }
         let mut whole = BytesMut::new();
-        for chunk in self.chunks.drain(..) {
+        for chunk in body.chunks.drain(..) {
             whole.extend_from_slice(&chunk);
         }
         whole.freeze()

@@ -249,6 +249,13 @@ impl Actions {
         self.next = 0;
     }
 
+    /// Gives up an empty list's memory.
+    pub(super) fn trim(&mut self) {
+        if self.list.is_empty() {
+            self.list = Vec::new();
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

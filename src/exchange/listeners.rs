@@ -67,12 +67,18 @@ pub(crate) trait Guardian {
     fn on_complete(&self, x: &mut Exchange, reason: EndReason);
 }
 
-/// The listeners of one exchange.
+/// The listeners of one exchange: those that nearly every parked request has, and the others further away.
 #[derive(Default)]
 pub(crate) struct Listeners {
     pub(crate) on_timeout: Option<TimeoutHook>,
-    pub(crate) on_error: Option<ErrorHook>,
     pub(crate) on_complete: Option<CompleteHook>,
+    more: Option<Box<MoreListeners>>,
+}
+
+/// The listeners that most exchanges do without.
+#[derive(Default)]
+pub(crate) struct MoreListeners {
+    pub(crate) on_error: Option<ErrorHook>,
     /// The router's coordinator, behind all of these.
     pub(crate) guardian: Option<Rc<dyn Guardian>>,
     pub(crate) read: Option<Box<dyn ReadListener>>,
@@ -82,7 +88,17 @@ pub(crate) struct Listeners {
 impl Listeners {
     /// Whether somebody is told after the end is decided.
     pub(crate) fn wants_the_end(&self) -> bool {
-        self.on_complete.is_some() || self.on_error.is_some() || self.guardian.is_some()
+        let more = self.more.as_ref();
+        self.on_complete.is_some()
+            || more.is_some_and(|more| more.on_error.is_some() || more.guardian.is_some())
+    }
+
+    pub(crate) fn more(&mut self) -> &mut MoreListeners {
+        self.more.get_or_insert_default()
+    }
+
+    pub(crate) fn if_more(&mut self) -> Option<&mut MoreListeners> {
+        self.more.as_deref_mut()
     }
 }
 
@@ -90,10 +106,8 @@ impl fmt::Debug for Listeners {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Listeners")
             .field("on_timeout", &self.on_timeout.is_some())
-            .field("on_error", &self.on_error.is_some())
             .field("on_complete", &self.on_complete.is_some())
-            .field("read", &self.read.is_some())
-            .field("write", &self.write.is_some())
+            .field("more", &self.more.is_some())
             .finish()
     }
 }

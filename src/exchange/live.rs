@@ -24,12 +24,11 @@ pub struct LiveExchange {
 impl Exchanges {
     /// Shows every live exchange to `see`. Costs time for each slot: for metrics, not for requests.
     pub fn scan(&self, mut see: impl FnMut(LiveExchange)) {
-        let now = self.hub.now.get();
         for (key, core) in self.table.borrow().iter() {
             let state = core.state();
             see(LiveExchange {
                 key,
-                age: now.saturating_sub(core.began.get()),
+                age: core.age(),
                 is_async: state.started_async,
                 is_parked: state.is_parked(),
                 pending_write_bytes: core.output.borrow().len() as u64,

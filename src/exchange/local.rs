@@ -22,7 +22,7 @@ impl AsyncContext {
         }
         let task = Queued { cycle: self.cycle, sent: None, work: Work::Local(Box::new(task)) };
         let queue = |exchanges: &std::rc::Rc<Exchanges>| exchanges.queue_local(self, task);
-        registry::with(self.core.table_id, queue).unwrap_or(Err(Error::Stale))
+        registry::with(self.core.gateway.table_id, queue).unwrap_or(Err(Error::Stale))
     }
 }
 
@@ -33,7 +33,7 @@ impl Exchanges {
         if !state.takes_tasks() {
             return Err(state.end_decided().map_or(Error::Stale, Error::Ended));
         }
-        core.with_rare(|rare| rare.tasks.push_back(task));
+        core.with_rare(|rare| rare.push_task(task));
         self.hub.counters.update(|c| {
             up(&mut c.executor_queued);
             c.executor_high_water = c.executor_high_water.max(c.executor_queued);

@@ -5,7 +5,7 @@
 
 use crate::error::{EndReason, Error, Result};
 use bytes::Bytes;
-use std::collections::VecDeque;
+use std::{collections::VecDeque, rc::Rc};
 
 /// Bytes of a response body.
 #[derive(Debug, Clone)]
@@ -105,18 +105,25 @@ struct Piece {
 }
 
 /// The queue. Small writes go into `scratch` (one buffer that is kept), large ones are queued as they are.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct OutputQueue {
     /// Bytes before everything in `pieces`.
     scratch: Vec<u8>,
-    pieces: VecDeque<Piece>,
-    /// Bytes in `pieces`.
-    piece_bytes: usize,
+    /// What nothing small needs.
+    pieces: Option<Box<Pieces>>,
     counts: ByteCounts,
-    marks: WaterMarks,
+    marks: Rc<WaterMarks>,
     policy: SlowClient,
     blocked: bool,
     finished: bool,
+}
+
+#[derive(Debug, Default)]
+struct Pieces {
+    queue: VecDeque<Piece>,
+    /// Bytes in `queue`.
+    bytes: usize,
+    /// Messages that the policy has dropped.
     dropped: u64,
 }
 
@@ -138,34 +145,68 @@ impl Default for WaterMarks {
 }
 
 impl OutputQueue {
+    /// An empty queue; it allocates with the first write.
+    pub(crate) fn new(marks: Rc<WaterMarks>) -> Self {
+        OutputQueue {
+            scratch: Vec::new(),
+            pieces: None,
+            counts: ByteCounts::default(),
+            marks,
+            policy: SlowClient::default(),
+            blocked: false,
+            finished: false,
+        }
+    }
+
     /// Makes the queue ready for another exchange. Buffers of ordinary size are kept.
-    pub(crate) fn reset(&mut self, marks: WaterMarks) {
+    pub(crate) fn reset(&mut self, marks: &Rc<WaterMarks>) {
         self.scratch.clear();
         if self.scratch.capacity() > SCRATCH_KEPT_MAX {
             self.scratch = Vec::new();
         }
-        self.pieces.clear();
-        self.piece_bytes = 0;
+        self.clear_pieces();
         self.counts = ByteCounts::default();
-        self.marks = marks;
+        if !Rc::ptr_eq(&self.marks, marks) {
+            self.marks = marks.clone();
+        }
         self.policy = SlowClient::default();
         self.blocked = false;
         self.finished = false;
-        self.dropped = 0;
+        if let Some(pieces) = &mut self.pieces {
+            pieces.dropped = 0;
+        }
+    }
+
+    /// Gives up the memory that an empty queue keeps for the next exchange.
+    pub(super) fn trim(&mut self) {
+        if self.scratch.is_empty() {
+            self.scratch = Vec::new();
+        }
+        self.pieces.take_if(|pieces| pieces.queue.is_empty() && pieces.dropped == 0);
+    }
+
+    fn clear_pieces(&mut self) {
+        if let Some(pieces) = &mut self.pieces {
+            pieces.queue.clear();
+            pieces.bytes = 0;
+        }
+    }
+
+    fn has_pieces(&self) -> bool {
+        self.pieces.as_ref().is_some_and(|pieces| !pieces.queue.is_empty())
     }
 
     /// Throws away what has not left yet: before commit only.
     pub(crate) fn clear_body(&mut self) {
         self.scratch.clear();
-        self.pieces.clear();
-        self.piece_bytes = 0;
+        self.clear_pieces();
         self.counts.generated = self.counts.accepted;
         self.blocked = false;
     }
 
     /// Bytes in the queue.
     pub(crate) fn len(&self) -> usize {
-        self.scratch.len() + self.piece_bytes
+        self.scratch.len() + self.pieces.as_ref().map_or(0, |pieces| pieces.bytes)
     }
 
     /// The counts.
@@ -175,7 +216,7 @@ impl OutputQueue {
 
     /// How many messages the slow-client policy has dropped.
     pub(crate) fn dropped(&self) -> u64 {
-        self.dropped
+        self.pieces.as_ref().map_or(0, |pieces| pieces.dropped)
     }
 
     /// Whether the writer may go on.
@@ -188,7 +229,7 @@ impl OutputQueue {
     }
 
     pub(crate) fn set_marks(&mut self, marks: WaterMarks) {
-        self.marks = marks;
+        self.marks = Rc::new(marks);
     }
 
     /// Nothing more will be written.
@@ -198,7 +239,7 @@ impl OutputQueue {
 
     /// Appends a copy.
     pub(crate) fn write_copy(&mut self, bytes: &[u8]) -> Result<Wrote> {
-        if self.pieces.is_empty() && self.scratch.len() + bytes.len() <= SCRATCH_BYTES_MAX {
+        if !self.has_pieces() && self.scratch.len() + bytes.len() <= SCRATCH_BYTES_MAX {
             self.scratch.extend_from_slice(bytes);
             self.counts.generated += bytes.len() as u64;
             return Ok(self.wrote());
@@ -214,7 +255,7 @@ impl OutputQueue {
         }
         if key.is_none()
             && len <= COPY_BYTES_MAX
-            && self.pieces.is_empty()
+            && !self.has_pieces()
             && self.policy == SlowClient::Backpressure
             && self.scratch.len() + len <= SCRATCH_BYTES_MAX
         {
@@ -227,8 +268,9 @@ impl OutputQueue {
             return Err(Error::LimitReached { limit: "output_bytes_max" });
         }
         self.counts.generated += len as u64;
-        self.piece_bytes += len;
-        self.pieces.push_back(Piece { chunk, key });
+        let pieces = self.pieces.get_or_insert_default();
+        pieces.bytes += len;
+        pieces.queue.push_back(Piece { chunk, key });
         Ok(self.wrote())
     }
 
@@ -244,14 +286,15 @@ impl OutputQueue {
         match self.policy {
             SlowClient::Backpressure => {}
             SlowClient::DropOldest => {
-                while self.len() + len > self.marks.high && !self.pieces.is_empty() {
+                while self.len() + len > self.marks.high && self.has_pieces() {
                     self.drop_piece(0);
                 }
             }
             SlowClient::Coalesce => {
-                if let Some(at) =
-                    key.and_then(|key| self.pieces.iter().position(|piece| piece.key == Some(key)))
-                {
+                let waiting = self.pieces.iter().flat_map(|pieces| &pieces.queue);
+                let at =
+                    key.and_then(|key| waiting.map(|piece| piece.key).position(|known| known == Some(key)));
+                if let Some(at) = at {
                     self.drop_piece(at);
                 }
             }
@@ -265,11 +308,12 @@ impl OutputQueue {
     }
 
     fn drop_piece(&mut self, at: usize) {
-        if let Some(piece) = self.pieces.remove(at) {
+        let Some(pieces) = &mut self.pieces else { return };
+        if let Some(piece) = pieces.queue.remove(at) {
             let len = piece.chunk.as_slice().len();
-            self.piece_bytes -= len;
+            pieces.bytes -= len;
+            pieces.dropped += 1;
             self.counts.generated -= len as u64;
-            self.dropped += 1;
         }
     }
 
@@ -281,15 +325,16 @@ impl OutputQueue {
             taken = self.scratch.len();
             self.scratch.clear();
         }
-        while let Some(piece) = self.pieces.front() {
+        let Some(pieces) = &mut self.pieces else { return taken };
+        while let Some(piece) = pieces.queue.front() {
             let bytes = piece.chunk.as_slice();
             if taken + bytes.len() > max {
                 break;
             }
             out.extend_from_slice(bytes);
             taken += bytes.len();
-            self.piece_bytes -= bytes.len();
-            self.pieces.pop_front();
+            pieces.bytes -= bytes.len();
+            pieces.queue.pop_front();
         }
         taken
     }
@@ -300,15 +345,16 @@ impl OutputQueue {
             let rest = self.scratch.split_off(self.scratch.len().min(max));
             return Some(Chunk::Bytes(Bytes::from(std::mem::replace(&mut self.scratch, rest))));
         }
-        let piece = self.pieces.front_mut()?;
+        let pieces = self.pieces.as_mut()?;
+        let piece = pieces.queue.front_mut()?;
         let len = piece.chunk.as_slice().len();
         if len <= max {
-            self.piece_bytes -= len;
-            return self.pieces.pop_front().map(|piece| piece.chunk);
+            pieces.bytes -= len;
+            return pieces.queue.pop_front().map(|piece| piece.chunk);
         }
         // What has begun to leave is no message of its own any more.
         piece.key = None;
-        self.piece_bytes -= max;
+        pieces.bytes -= max;
         Some(split_front(&mut piece.chunk, max))
     }
 

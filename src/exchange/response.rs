@@ -8,19 +8,42 @@ use crate::{
 use http::StatusCode;
 
 /// Status and fields of a response. `http1::encode` makes bytes of it; a pooled exchange reuses its buffer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ResponseParts {
     pub(crate) status: StatusCode,
     pub(crate) fields: FieldLines,
-    /// The length that the application promises for its content.
-    pub(crate) declared_length: Option<u64>,
+    /// The length that the application promises for its content; `UNDECLARED` for none.
+    declared_length: u64,
+}
+
+/// No content is as long as this.
+const UNDECLARED: u64 = u64::MAX;
+
+impl Default for ResponseParts {
+    fn default() -> Self {
+        ResponseParts {
+            status: StatusCode::OK,
+            fields: FieldLines::default(),
+            declared_length: UNDECLARED,
+        }
+    }
 }
 
 impl ResponseParts {
     pub(crate) fn reset(&mut self) {
         self.status = StatusCode::OK;
         self.fields.clear();
-        self.declared_length = None;
+        self.declared_length = UNDECLARED;
+    }
+
+    /// The length that the application promises for its content.
+    pub(crate) fn declared_length(&self) -> Option<u64> {
+        (self.declared_length != UNDECLARED).then_some(self.declared_length)
+    }
+
+    /// Gives up an empty buffer.
+    pub(super) fn trim(&mut self) {
+        self.fields.trim();
     }
 
     /// The status of an error answer.
@@ -111,7 +134,7 @@ impl<'a> Response<'a> {
     /// `Committed` or `Ended`.
     pub fn set_content_length(&mut self, length: u64) -> Result<()> {
         self.check_open()?;
-        self.core.response.borrow_mut().declared_length = Some(length);
+        self.core.response.borrow_mut().declared_length = length;
         Ok(())
     }
 

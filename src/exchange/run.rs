@@ -33,7 +33,7 @@ impl Exchanges {
             Callback::Timeout => self.run_timeout(core),
             Callback::ListenerError => self.run_listener_error(core, reason),
             Callback::Error => {
-                let hook = core.if_rare(|rare| rare.listeners.on_error.take());
+                let hook = core.if_rare(|rare| rare.listeners.if_more()?.on_error.take());
                 self.run_error(core, hook, reason);
             }
             Callback::Complete => self.run_complete(core, reason),
@@ -96,7 +96,7 @@ impl Exchanges {
         if has_future(core) {
             core.feed(Event::FutureWoken);
         }
-        let Some(mut listener) = core.if_rare(|rare| rare.listeners.read.take()) else {
+        let Some(mut listener) = core.if_rare(|rare| rare.listeners.if_more()?.read.take()) else {
             let decides = core.state().phase == Phase::Deciding;
             return self.run_guardian(core, decides, |guardian, x| guardian.on_content(x));
         };
@@ -104,7 +104,7 @@ impl Exchanges {
             Callback::AllDataRead => listener.on_all_data_read(x),
             _ => listener.on_data_available(x),
         });
-        let left = core.with_rare(|rare| put_back(&mut rare.listeners.read, listener));
+        let left = core.with_rare(|rare| put_back(&mut rare.listeners.more().read, listener));
         drop_left(self, left);
     }
 
@@ -112,12 +112,12 @@ impl Exchanges {
         if has_future(core) {
             core.feed(Event::FutureWoken);
         }
-        let Some(mut listener) = core.if_rare(|rare| rare.listeners.write.take()) else {
+        let Some(mut listener) = core.if_rare(|rare| rare.listeners.if_more()?.write.take()) else {
             let holds = core.state().phase == Phase::Responding;
             return self.run_guardian(core, holds, |guardian, x| guardian.on_writable(x));
         };
         self.run_fenced(core, owned_head(core), |x| listener.on_write_possible(x));
-        let left = core.with_rare(|rare| put_back(&mut rare.listeners.write, listener));
+        let left = core.with_rare(|rare| put_back(&mut rare.listeners.more().write, listener));
         drop_left(self, left);
     }
 
@@ -138,7 +138,10 @@ impl Exchanges {
 
     /// L-10: the listeners' own `on_error` come before the exchange's.
     fn run_listener_error(&self, core: &Rc<Core>, reason: EndReason) {
-        let listeners = core.if_rare(|rare| Some((rare.listeners.read.take(), rare.listeners.write.take())));
+        let listeners = core.if_rare(|rare| {
+            let more = rare.listeners.if_more()?;
+            Some((more.read.take(), more.write.take()))
+        });
         let Some((read, write)) = listeners.filter(|(read, write)| read.is_some() || write.is_some()) else {
             return nothing_to_run(core);
         };
@@ -157,14 +160,14 @@ impl Exchanges {
     /// One task, the first that may still run; stale ones before it are dropped here, on their shard (L-5).
     fn run_task(&self, core: &Rc<Core>) {
         let task = loop {
-            let Some(task) = core.if_rare(|rare| rare.tasks.pop_front()) else { break None };
+            let Some(task) = core.if_rare(|rare| rare.pop_task()) else { break None };
             self.hub.counters.update(|c| down(&mut c.executor_queued));
             if task.cycle.is_none_or(|cycle| cycle == core.cycle.get()) {
                 break Some(task);
             }
             self.drop_stale(task);
         };
-        let more = core.if_rare(|rare| rare.tasks.front().map(|_| ())).is_some();
+        let more = core.has_tasks();
         if more {
             core.feed(Event::TaskArrived);
         }
@@ -202,7 +205,7 @@ impl Exchanges {
     }
 
     fn queue_task(&self, core: &Rc<Core>, task: Queued) {
-        core.with_rare(|rare| rare.tasks.push_back(task));
+        core.with_rare(|rare| rare.push_task(task));
         self.hub.counters.update(|c| {
             up(&mut c.executor_queued);
             c.executor_high_water = c.executor_high_water.max(c.executor_queued);
@@ -218,7 +221,7 @@ impl Exchanges {
             && self.core(key).is_some_and(|core| {
                 core.state().is_parked()
                     && core.actions.borrow().is_empty()
-                    && core.if_rare(|rare| rare.tasks.front().map(|_| ())).is_none()
+                    && !core.has_tasks()
             })
     }
 
@@ -234,7 +237,7 @@ impl Exchanges {
         if !self.may_run_now(key) {
             return Err(Error::Misuse("with() runs outside callbacks, with nothing queued; use dispatch()"));
         }
-        core.with_rare(|rare| rare.tasks.push_back(task));
+        core.with_rare(|rare| rare.push_task(task));
         self.hub.counters.update(|c| up(&mut c.executor_queued));
         core.feed(Event::TaskArrived);
         let action = core.actions.borrow_mut().pop();
@@ -246,7 +249,7 @@ impl Exchanges {
     }
 
     pub(crate) fn refuse_tasks(&self, core: &Core) {
-        while let Some(task) = core.if_rare(|rare| rare.tasks.pop_front()) {
+        while let Some(task) = core.if_rare(|rare| rare.pop_task()) {
             self.hub.counters.update(|c| down(&mut c.executor_queued));
             self.drop_stale(task);
         }
@@ -304,7 +307,7 @@ impl Exchanges {
             drop_quietly(self, future);
         }
         core.if_rare(|rare| {
-            rare.sleeps.clear();
+            rare.forget_sleeps();
             Some(())
         });
     }
@@ -324,7 +327,8 @@ impl Exchanges {
                 context.shared.set_cycle(core.cycle.get());
             }
             let listeners = &mut rare.listeners;
-            Some((listeners.read.take(), listeners.write.take(), listeners.on_timeout.take()))
+            let body = listeners.if_more().map(|more| (more.read.take(), more.write.take()));
+            Some((body, listeners.on_timeout.take()))
         });
         drop_quietly(self, former);
         self.count_async(core, false);
@@ -341,7 +345,7 @@ pub(crate) fn finish_future(x: &mut Exchange, result: Result<()>) -> Result<()> 
 }
 
 fn guardian_of(core: &Core) -> Option<Rc<dyn Guardian>> {
-    core.if_rare(|rare| rare.listeners.guardian.clone())
+    core.if_rare(|rare| rare.listeners.if_more()?.guardian.clone())
 }
 
 /// The outcome of a hook behind which another one has run: a panic goes on, the first error counts.

@@ -24,7 +24,9 @@ pub(crate) struct Shared {
     deadline: AtomicU64,
     /// A wake-up is on its way to the shard: one is enough.
     waking: AtomicBool,
-    hooks: Mutex<Vec<CancelHook>>,
+    /// Mostly there are none.
+    #[allow(clippy::box_collection, reason = "a parked request keeps this, and a vector is three words")]
+    hooks: Mutex<Option<Box<Vec<CancelHook>>>>,
 }
 
 impl Shared {
@@ -37,6 +39,12 @@ impl Shared {
             waking: AtomicBool::new(false),
             hooks: Mutex::default(),
         }
+    }
+
+    /// Whether it says nothing that a new one would not say: for its only holder.
+    pub(crate) fn is_unused(&mut self) -> bool {
+        let hooks = self.hooks.get_mut().unwrap_or_else(PoisonError::into_inner);
+        hooks.is_none() && self.ended().is_none() && self.queued() == 0
     }
 
     /// True for the caller who is to send the wake-up.
@@ -59,7 +67,7 @@ impl Shared {
     pub(crate) fn end(&self, reason: EndReason) {
         self.ended.store(reason as u8, Ordering::Release);
         let hooks = std::mem::take(&mut *self.hooks.lock().unwrap_or_else(PoisonError::into_inner));
-        for hook in hooks {
+        for hook in hooks.into_iter().flat_map(|hooks| *hooks) {
             hook(reason);
         }
     }
@@ -68,7 +76,7 @@ impl Shared {
     pub(crate) fn on_end(&self, hook: CancelHook) {
         let mut hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
         match self.ended() {
-            None => hooks.push(hook),
+            None => hooks.get_or_insert_default().push(hook),
             Some(reason) => {
                 drop(hooks);
                 hook(reason);

@@ -10,7 +10,7 @@
 
 use super::{
     Exchange, Outcome,
-    async_context::Parcel,
+    async_context::{Gateway, Parcel},
     core::{Core, Hub},
     counters::{Counters, Snapshot, down, up},
     executor::WORKER_QUEUE_LIMIT,
@@ -28,7 +28,10 @@ use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -157,15 +160,17 @@ impl Exchanges {
     pub fn new(options: TableOptions) -> Rc<Self> {
         let table_id = registry::next_table_id();
         let hub = Rc::new(Hub {
-            table_id,
             shard: options.shard,
-            post: options.post,
-            workers: options.workers,
-            tasks_max: options.tasks_max,
-            marks: options.marks,
+            gateway: Arc::new(Gateway {
+                table_id,
+                post: options.post,
+                workers: options.workers,
+                tasks_max: options.tasks_max,
+                rejected: AtomicU64::new(0),
+            }),
+            marks: Rc::new(options.marks),
             input_window: options.input_window,
             unacknowledged: options.unacknowledged,
-            rejected: Arc::default(),
             counters: Counters::default(),
             latencies: RefCell::default(),
             now: Cell::new(Duration::ZERO),
@@ -191,7 +196,7 @@ impl Exchanges {
     /// The counters as they are.
     pub fn counters(&self) -> Snapshot {
         let mut counters = self.hub.counters.snapshot();
-        counters.executor_rejected += self.hub.rejected.load(Ordering::Relaxed);
+        counters.executor_rejected += self.hub.gateway.rejected.load(Ordering::Relaxed);
         counters
     }
 
@@ -310,12 +315,12 @@ impl Exchanges {
                     Error::LimitReached { limit: WORKER_QUEUE_LIMIT } => EndReason::Overload,
                     _ => EndReason::HandlerFailed,
                 };
-                core.with_rare(|rare| rare.fault = Some(error));
+                core.with_rare(|rare| rare.seldom().fault = Some(error));
                 life::Outcome::Failed(reason)
             }
             Err(panic) => {
                 self.hub.counters.update(|c| up(&mut c.panics));
-                core.with_rare(|rare| rare.fault = Some(Error::handler(panic_text(&*panic))));
+                core.with_rare(|rare| rare.seldom().fault = Some(Error::handler(panic_text(&*panic))));
                 life::Outcome::Failed(EndReason::Panicked)
             }
         }
@@ -346,7 +351,12 @@ impl Exchanges {
             if core.timer_dirty.take() {
                 return Some(Next::Timer);
             }
-            let action = core.actions.borrow_mut().pop()?;
+            let Some(action) = core.actions.borrow_mut().pop() else {
+                if core.state().is_parked() {
+                    core.trim();
+                }
+                return None;
+            };
             if let Some(next) = self.act(core, action) {
                 return Some(next);
             }
@@ -417,8 +427,7 @@ impl Exchanges {
 
     pub(super) fn count_end(&self, core: &Core, reason: EndReason) {
         if core.counted_async.get() {
-            let age = self.hub.now.get().saturating_sub(core.began.get());
-            self.hub.latencies.borrow_mut().async_ended(age);
+            self.hub.latencies.borrow_mut().async_ended(core.age());
         }
         self.count_async(core, false);
         let dropped = core.output.borrow().dropped();
@@ -471,7 +480,7 @@ impl Exchanges {
 
 impl Drop for Exchanges {
     fn drop(&mut self) {
-        registry::remove(self.hub.table_id);
+        registry::remove(self.hub.gateway.table_id);
     }
 }
 

@@ -5,7 +5,10 @@
 //! each of its subscribers. While a message is on its way to a shard no second one is sent: it will find all values.
 //! A subscription is held by its exchange and goes with it.
 
-use super::{AsyncContext, Exchange, Outcome, Parcel, Post, Refusal, async_context::Content, registry};
+use super::{AsyncContext, Exchange, Outcome, Parcel, Refusal,
+    async_context::{Content, Gateway},
+    registry,
+};
 use crate::error::Result;
 use shards::{Key, Table};
 use std::{
@@ -96,7 +99,7 @@ struct Kept<T> {
 /// A shard that has subscribers, or that a message is on its way to.
 struct Member {
     table_id: u64,
-    post: Arc<dyn Post>,
+    gateway: Arc<Gateway>,
     /// A message is on its way.
     told: bool,
     /// The number of the last message, sent or refused.
@@ -219,7 +222,7 @@ impl<T: Send + Sync + 'static> Shared<T> {
             member.message += 1;
             let (shared, table_id, message) = (self.clone(), member.table_id, member.message);
             let notice = Notice { shared, table_id, message, is_open: false };
-            member.post.post(Parcel(Content::Notice(Box::new(notice))))?;
+            member.gateway.post.post(Parcel(Content::Notice(Box::new(notice))))?;
             member.told = true;
         }
         Ok(())
@@ -354,7 +357,7 @@ impl<T: Send + Sync + 'static> Local<T> {
     }
 
     fn of(shared: &Arc<Shared<T>>, context: &AsyncContext) -> Rc<Local<T>> {
-        let table_id = context.core.table_id;
+        let table_id = context.core.gateway.table_id;
         if let Some(local) = Self::find(shared, table_id) {
             return local;
         }
@@ -365,7 +368,7 @@ impl<T: Send + Sync + 'static> Local<T> {
         LOCALS.with_borrow_mut(|locals| locals.insert((shared.id, table_id), Rc::downgrade(&any)));
         let mut log = shared.lock();
         if !log.members.iter().any(|member| member.table_id == table_id) {
-            log.members.push(Member { table_id, post: context.core.post.clone(), told: false, message: 0 });
+            log.members.push(Member { table_id, gateway: context.core.gateway.clone(), told: false, message: 0 });
         }
         drop(log);
         local

@@ -65,6 +65,13 @@ impl FieldLines {
         Ok(())
     }
 
+    /// Gives up the memory of an empty list.
+    pub(crate) fn trim(&mut self) {
+        if self.lines.is_empty() {
+            self.lines = Vec::new();
+        }
+    }
+
     /// Removes all lines of this name; whether there was one.
     pub fn remove(&mut self, name: &str) -> bool {
         let mut removed = false;

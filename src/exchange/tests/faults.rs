@@ -315,5 +315,5 @@ fn a_parked_exchange_is_small() {
         + size_of::<ContextCore>()
         + size_of_val(&*snapshot)
         + snapshot.heap_bytes();
-    assert!(bytes <= 1024, "{bytes} bytes for a parked exchange");
+    assert!(bytes <= 720, "{bytes} bytes for a parked exchange");
 }
