@@ -2,15 +2,22 @@
 """What a parked request costs: parks requests of the demo from several client addresses and reads memory and CPU.
 
 benches/parking.py PROGRAM [PATH]      PATH: /delay?ms=600000 (default), /plaintext for idle connections, /chat/poll?after=0
+
+For /chat/poll a message then wakes all that wait, and the time to the last of the answers is taken.
 """
 import json, os, re, resource, signal, socket, subprocess, sys, time
 
 STEPS = (500, 2000, 2500, 2500, 2300)  # for each of two client processes; the descriptor limit is for each process
 CLIENT = """
-import socket, sys
+import socket, sys, time
 port, base, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 sockets = []
 for line in sys.stdin:
+    if line == "read\\n":
+        for s in sockets:
+            assert s.recv(4096).startswith(b"HTTP/1.1 200"), "an answer"
+        print(time.monotonic(), flush=True)
+        continue
     for _ in range(int(line)):
         s = socket.socket()
         s.setsockopt(socket.SOL_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT: ip(7)
@@ -42,6 +49,22 @@ def connections(port):
     return json.loads(answer.split(b"\r\n\r\n", 1)[1])["connections"] - 1
 
 
+def wake_all(port, clients):
+    """A message to the chat: every waiting poll is answered."""
+    for client in clients:
+        client.stdin.write("read\n")
+        client.stdin.flush()
+    time.sleep(1)
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", port)) as s:
+        s.sendall(b"POST /chat/send HTTP/1.1\r\nHost: parking\r\nContent-Length: 5\r\n\r\nhello")
+        assert s.recv(4096).startswith(b"HTTP/1.1 2"), "the message is taken"
+    sent = time.monotonic()
+    last = max(float(client.stdout.readline()) for client in clients)
+    print(f"one message wakes all: its sender is answered after {1000 * (sent - began):.0f} ms, "
+          f"the last that waited after {1000 * (last - began):.0f} ms")
+
+
 def main():
     program, path = sys.argv[1], (sys.argv[2:] or ["/delay?ms=600000"])[0]
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -70,6 +93,8 @@ def main():
         before = cpu_seconds(server.pid)
         time.sleep(10)
         print(f"CPU in 10 s while all wait: {cpu_seconds(server.pid) - before:.2f} s")
+        if path.startswith("/chat/poll"):
+            wake_all(port, clients)
     finally:
         for client in clients:
             client.kill()

@@ -18,6 +18,13 @@ use std::rc::Rc;
 #[derive(Clone)]
 pub(super) enum Target {
     Handler(Rc<Route>, Rc<dyn Handler>),
+    /// Nobody does: the server's own answer.
+    Own(OwnAnswer),
+}
+
+/// What the server answers by itself.
+#[derive(Clone)]
+pub(super) enum OwnAnswer {
     /// The path has no handler for the method.
     Method(Rc<Route>),
     /// A method that this server does not know (RFC 9110 §9.1).
@@ -30,8 +37,8 @@ pub(super) enum Target {
 impl Target {
     pub(super) fn route(&self) -> Option<&Rc<Route>> {
         match self {
-            Target::Handler(route, _) | Target::Method(route) => Some(route),
-            Target::Unknown | Target::Nothing | Target::WholeServer => None,
+            Target::Handler(route, _) | Target::Own(OwnAnswer::Method(route)) => Some(route),
+            Target::Own(OwnAnswer::Unknown | OwnAnswer::Nothing | OwnAnswer::WholeServer) => None,
         }
     }
 }
@@ -112,19 +119,20 @@ impl Service {
     fn drop_entry(&self, connection: &mut Connection, exchange: Key) {
         let Some(entry) = connection.pipeline.find(exchange) else { return };
         entry.released = true;
-        if let Some(timer) = entry.timer.take() {
+        if let Some(timer) = entry.timer() {
+            entry.set_timer(None);
             self.shard.cancel_timer(timer);
         }
     }
 
     fn arm_exchange_timer(&self, connection: &mut Connection, exchange: Key) {
         let Some(entry) = connection.pipeline.find(exchange) else { return };
-        match (self.exchanges.next_wake(exchange), entry.timer) {
+        match (self.exchanges.next_wake(exchange), entry.timer()) {
             (Some(at), Some(timer)) if self.shard.reset_timer(timer, at) => {}
-            (Some(at), _) => entry.timer = Some(self.set_exchange_timer(at, exchange)),
+            (Some(at), _) => entry.set_timer(Some(self.set_exchange_timer(at, exchange))),
             (None, Some(timer)) => {
                 self.shard.cancel_timer(timer);
-                entry.timer = None;
+                entry.set_timer(None);
             }
             (None, None) => {}
         }
@@ -192,10 +200,10 @@ impl Service {
                 }
                 routing::Next::new(&route.filters, dispatch, &|x: &mut Exchange| handler.handle(x)).run(x)
             }
-            Target::Method(route) => self.refuse_method(x, route),
-            Target::Unknown => self.answer_error(x, StatusCode::NOT_IMPLEMENTED),
-            Target::Nothing => self.answer_error(x, StatusCode::NOT_FOUND),
-            Target::WholeServer => {
+            Target::Own(OwnAnswer::Method(route)) => self.refuse_method(x, route),
+            Target::Own(OwnAnswer::Unknown) => self.answer_error(x, StatusCode::NOT_IMPLEMENTED),
+            Target::Own(OwnAnswer::Nothing) => self.answer_error(x, StatusCode::NOT_FOUND),
+            Target::Own(OwnAnswer::WholeServer) => {
                 x.response().set_status(StatusCode::NO_CONTENT);
                 x.response().set_header("Allow", "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS")?;
                 Ok(())
@@ -206,7 +214,7 @@ impl Service {
     #[inline]
     pub(super) fn target(&self, head: Head<'_>, redirected: Option<&str>) -> Target {
         if head.target_form() == TargetForm::Asterisk {
-            return Target::WholeServer;
+            return Target::Own(OwnAnswer::WholeServer);
         }
         let found = match redirected {
             None => self.router.find(head),
@@ -214,13 +222,15 @@ impl Service {
         };
         match found {
             Found::Route(route, handler) => match head.method_kind() {
-                Method::Trace | Method::Connect => Target::Method(route),
-                Method::Other if !route.lists(head.method()) => Target::Unknown,
+                Method::Trace | Method::Connect => Target::Own(OwnAnswer::Method(route)),
+                Method::Other if !route.lists(head.method()) => Target::Own(OwnAnswer::Unknown),
                 _ => Target::Handler(route, handler),
             },
-            Found::Method(_) | Found::Nothing if head.method_kind() == Method::Other => Target::Unknown,
-            Found::Method(route) => Target::Method(route),
-            Found::Nothing => Target::Nothing,
+            Found::Method(_) | Found::Nothing if head.method_kind() == Method::Other => {
+                Target::Own(OwnAnswer::Unknown)
+            }
+            Found::Method(route) => Target::Own(OwnAnswer::Method(route)),
+            Found::Nothing => Target::Own(OwnAnswer::Nothing),
         }
     }
 
@@ -278,7 +288,7 @@ impl Service {
         connection.output.forget_refusal();
         let closing = connection.closing;
         for entry in connection.pipeline.cut_behind(sequence) {
-            if let Some(timer) = entry.timer {
+            if let Some(timer) = entry.timer() {
                 self.shard.cancel_timer(timer);
             }
             self.exchanges.output_failed(entry.exchange, EndReason::Aborted);

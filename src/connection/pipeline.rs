@@ -33,8 +33,8 @@ pub(super) struct InFlight {
     pub(super) leaving: u64,
     /// The send in flight holds the last byte of the answer.
     pub(super) leaving_whole: bool,
-    /// The timer for the exchange's own deadline.
-    pub(super) timer: Option<Key>,
+    /// The timer for the exchange's own deadline; `Key::NONE` for none.
+    timer: Key,
     /// The exchange is over; only the answer's bytes are left.
     pub(super) released: bool,
     /// For the access log.
@@ -59,7 +59,7 @@ impl InFlight {
             unsent: 0,
             leaving: 0,
             leaving_whole: false,
-            timer: None,
+            timer: Key::NONE,
             released: false,
             pending: None,
             is_safe,
@@ -68,10 +68,22 @@ impl InFlight {
 }
 
 impl InFlight {
+    /// The timer for the exchange's own deadline.
+    pub(super) fn timer(&self) -> Option<Key> {
+        (self.timer != Key::NONE).then_some(self.timer)
+    }
+
+    pub(super) fn set_timer(&mut self, timer: Option<Key>) {
+        self.timer = timer.unwrap_or(Key::NONE);
+    }
+
     pub(super) fn take_pending(&mut self) -> Option<Box<Pending>> {
         self.pending.take()
     }
 }
+
+// Each parked request has one.
+const _: () = assert!(size_of::<InFlight>() <= 104);
 
 /// The queue.
 #[derive(Debug, Default)]

@@ -337,7 +337,7 @@ impl TimerEvents for Service {
         let Some(owner) = self.exchanges.owner(exchange) else { return };
         self.with(Key::from_u64(owner), |service, connection| {
             if let Some(entry) = connection.pipeline.find(exchange) {
-                entry.timer = None;
+                entry.set_timer(None);
             }
             service.exchanges.timer_fired(exchange);
             service.drive(connection, exchange);

@@ -53,6 +53,7 @@ pub(crate) type LocalFuture = Pin<Box<dyn Future<Output = Result<()>>>>;
 #[derive(Default)]
 pub(crate) struct Rare {
     pub(crate) listeners: Listeners,
+    #[allow(clippy::box_collection, reason = "one word where there is none, instead of four")]
     tasks: Option<Box<VecDeque<Queued>>>,
     pub(crate) future: Option<LocalFuture>,
     pub(crate) context: Option<Arc<ContextCore>>,
@@ -84,11 +85,7 @@ impl Rare {
 
     /// The future waits until then.
     pub(crate) fn push_sleep(&mut self, until: Duration) {
-        let sleeps = self.sleeps.get_or_insert_default();
-        if sleeps.is_empty() {
-            sleeps.reserve_exact(1);
-        }
-        sleeps.push(until);
+        push_first(self.sleeps.get_or_insert_default(), until);
     }
 
     /// Forgets the sleeps that are over at `now`. Gives whether there were any.
@@ -183,7 +180,7 @@ impl Core {
         self.key.set(key);
         self.owner.set(owner);
         self.cycle.set(0);
-        self.began.set(nanoseconds(self.hub.now.get()));
+        self.began.set(self.hub.now.get().as_nanos() as u64);
         self.state.set(State::VACANT);
         self.intents.set(Intents::default());
         self.response.borrow_mut().reset();
@@ -331,6 +328,15 @@ impl Core {
     pub(crate) fn age(&self) -> Duration {
         self.hub.now.get().saturating_sub(Duration::from_nanos(self.began.get()))
     }
+}
+
+/// Adds to a list that mostly stays at one: room for four, the smallest that `Vec` takes by itself, would be kept by
+/// each parked request.
+pub(crate) fn push_first<T>(list: &mut Vec<T>, value: T) {
+    if list.capacity() == 0 {
+        list.reserve_exact(1);
+    }
+    list.push(value);
 }
 
 const NO_DEADLINE: u64 = u64::MAX;

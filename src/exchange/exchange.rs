@@ -3,7 +3,7 @@
 use super::{
     AsyncContext, CancelToken, Chunk, Outcome, Read, ReadListener, Request, Response, SlowClient, Wait,
     WaterMarks, WriteListener,
-    core::Core,
+    core::{Core, push_first},
     counters::up,
     life::{Event, Phase},
     listeners::{Guardian, Listeners},
@@ -308,7 +308,11 @@ impl Exchange {
     /// What a name in the route's pattern stands for in this request's path, as sent (not percent-decoded).
     pub fn parameter(&self, name: &str) -> Option<String> {
         self.core.if_rare(|rare| {
-            let found = rare.if_seldom()?.attributes.iter().find_map(|(_, value)| value.downcast_ref::<PathParameters>());
+            let found = rare
+                .if_seldom()?
+                .attributes
+                .iter()
+                .find_map(|(_, value)| value.downcast_ref::<PathParameters>());
             found.and_then(|parameters| parameters.get(name)).map(str::to_owned)
         })
     }
@@ -459,7 +463,8 @@ impl Exchange {
     /// Keeps a value with the exchange, one of each type; gives the one before back.
     pub fn set_attribute<T: Any>(&mut self, value: T) -> Option<T> {
         let before = self.take_attribute();
-        self.core.with_rare(|rare| rare.seldom().attributes.push((TypeId::of::<T>(), Box::new(value))));
+        let attribute = (TypeId::of::<T>(), Box::new(value) as Box<dyn Any>);
+        self.core.with_rare(|rare| push_first(&mut rare.seldom().attributes, attribute));
         before
     }
 

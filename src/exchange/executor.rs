@@ -137,8 +137,9 @@ where
     // Nothing may be queued before it, here or on its way (L-3).
     let here = context.core.gateway.post.is_current()
         && context.core.shared.queued() == 0
-        && registry::with(context.core.gateway.table_id, |exchanges| exchanges.may_run_now(context.core.id.key))
-            == Some(true);
+        && registry::with(context.core.gateway.table_id, |exchanges| {
+            exchanges.may_run_now(context.core.id.key)
+        }) == Some(true);
     if !here {
         return execute(context, task);
     }

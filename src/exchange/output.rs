@@ -164,7 +164,11 @@ impl OutputQueue {
         if self.scratch.capacity() > SCRATCH_KEPT_MAX {
             self.scratch = Vec::new();
         }
-        self.clear_pieces();
+        if let Some(pieces) = &mut self.pieces {
+            pieces.queue.clear();
+            pieces.bytes = 0;
+            pieces.dropped = 0;
+        }
         self.counts = ByteCounts::default();
         if !Rc::ptr_eq(&self.marks, marks) {
             self.marks = marks.clone();
@@ -172,9 +176,6 @@ impl OutputQueue {
         self.policy = SlowClient::default();
         self.blocked = false;
         self.finished = false;
-        if let Some(pieces) = &mut self.pieces {
-            pieces.dropped = 0;
-        }
     }
 
     /// Gives up the memory that an empty queue keeps for the next exchange.

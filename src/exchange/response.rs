@@ -21,11 +21,7 @@ const UNDECLARED: u64 = u64::MAX;
 
 impl Default for ResponseParts {
     fn default() -> Self {
-        ResponseParts {
-            status: StatusCode::OK,
-            fields: FieldLines::default(),
-            declared_length: UNDECLARED,
-        }
+        ResponseParts { status: StatusCode::OK, fields: FieldLines::default(), declared_length: UNDECLARED }
     }
 }
 

@@ -219,9 +219,7 @@ impl Exchanges {
     pub(crate) fn may_run_now(&self, key: Key) -> bool {
         self.hub.depth.get() == 0
             && self.core(key).is_some_and(|core| {
-                core.state().is_parked()
-                    && core.actions.borrow().is_empty()
-                    && !core.has_tasks()
+                core.state().is_parked() && core.actions.borrow().is_empty() && !core.has_tasks()
             })
     }
 

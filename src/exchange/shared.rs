@@ -3,6 +3,7 @@
 //! Made when an exchange first gives out a context; a synchronous request has none of it. The shard writes,
 //! others read; nobody decides anything by it that is not checked again on the shard (L-5).
 
+use super::core::push_first;
 use crate::error::EndReason;
 use std::sync::{
     Mutex, PoisonError,
@@ -76,7 +77,7 @@ impl Shared {
     pub(crate) fn on_end(&self, hook: CancelHook) {
         let mut hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
         match self.ended() {
-            None => hooks.get_or_insert_default().push(hook),
+            None => push_first(hooks.get_or_insert_default(), hook),
             Some(reason) => {
                 drop(hooks);
                 hook(reason);

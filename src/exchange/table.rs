@@ -352,7 +352,7 @@ impl Exchanges {
                 return Some(Next::Timer);
             }
             let Some(action) = core.actions.borrow_mut().pop() else {
-                if core.state().is_parked() {
+                if core.counted_async.get() && core.state().is_parked() {
                     core.trim();
                 }
                 return None;

@@ -5,8 +5,10 @@
 //! each of its subscribers. While a message is on its way to a shard no second one is sent: it will find all values.
 //! A subscription is held by its exchange and goes with it.
 
-use super::{AsyncContext, Exchange, Outcome, Parcel, Refusal,
+use super::{
+    AsyncContext, Exchange, Outcome, Parcel, Refusal,
     async_context::{Content, Gateway},
+    core::push_first,
     registry,
 };
 use crate::error::Result;
@@ -190,7 +192,7 @@ impl<T: Send + Sync + 'static> Topic<T> {
         local.tell(&subscriber);
         let subscription = Subscription(next_id());
         let mut seats = x.take_attribute::<Seats>().unwrap_or_default();
-        seats.0.push((subscription, Box::new(Seat { local, key })));
+        push_first(&mut seats.0, (subscription, Box::new(Seat { local, key })));
         x.set_attribute(seats);
         subscription
     }
@@ -368,7 +370,12 @@ impl<T: Send + Sync + 'static> Local<T> {
         LOCALS.with_borrow_mut(|locals| locals.insert((shared.id, table_id), Rc::downgrade(&any)));
         let mut log = shared.lock();
         if !log.members.iter().any(|member| member.table_id == table_id) {
-            log.members.push(Member { table_id, gateway: context.core.gateway.clone(), told: false, message: 0 });
+            log.members.push(Member {
+                table_id,
+                gateway: context.core.gateway.clone(),
+                told: false,
+                message: 0,
+            });
         }
         drop(log);
         local
