@@ -295,6 +295,7 @@ impl Core {
 
     /// The exchange waits, with nothing to do: it gives up the buffers that it can have again. Then a parked request
     /// costs what it needs, whatever its slot served before.
+    #[cold]
     pub(crate) fn trim(&self) {
         self.actions.borrow_mut().trim();
         self.output.borrow_mut().trim();
