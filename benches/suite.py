@@ -11,6 +11,7 @@ figures. Servers that are not on this machine are named and left out. scripts/be
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -32,7 +33,7 @@ PARTS = {
     "cpu-wrk": (f"--gen wrk {LOADS}", FAST),
     "rate": ("--no-load --rate 70% --secs 2", f"{OURS},nginx,hyper,xitca-uring"),
     "memory": ("--no-load --memory", f"{BUSY},h2o,haproxy,monoio-raw,ntex-uring,xitca-uring,axum,bun-static-route"),
-    "growth": ("--scenario 256:1,256:1:9744 --shards", BUSY),
+    "growth": ("--scenario 256:1,256:1:9744 --shards", f"{OURS},floor-uring+httparse,hyper,nginx"),
     "cases": ("--scenario 64:1 --case echo,missing,async,worker", f"{OURS},hyper,axum,nginx,jetty-async,tomcat-async"),
     "start": ("--no-load --cold-start", f"{BUSY},monoio-raw,xitca-uring,ntex-uring,axum,h2o"),
     "one-load": ("--gen load --scenario 1:1", FAST),
@@ -66,10 +67,16 @@ def measure(name, opt):
     words += ["--label", name, "--out", os.path.join(opt.out, "parts")] + (QUICK_OPTIONS if opt.quick else [])
     words += (["--program", opt.program] if opt.program else []) + opt.others
     begun = time.monotonic()
-    done = subprocess.run(words, stdout=subprocess.DEVNULL)
+    child = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    try:
+        child.wait()
+    finally:
+        if child.poll() is None:
+            child.terminate()  # it stops the servers that it started
+            child.wait()
     took = time.monotonic() - begun
-    print(f"{name}: {'done' if done.returncode == 0 else 'FAILED'} in {took:.0f} s", flush=True)
-    return done.returncode == 0
+    print(f"{name}: {'done' if child.returncode == 0 else 'FAILED'} in {took:.0f} s", flush=True)
+    return child.returncode == 0
 
 
 def parts(out):
@@ -93,6 +100,7 @@ def render(opt, found):
 
 def main():
     opt = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     failed = []
     if not (opt.render or opt.docs):
         failed = [name for name in opt.parts.split(",") if not measure(name, opt)]
