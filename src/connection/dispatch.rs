@@ -32,13 +32,18 @@ pub(super) enum OwnAnswer {
     Nothing,
     /// `OPTIONS *` (RFC 9110 §9.3.7).
     WholeServer,
+    /// A CONNECT (RFC 9110 §9.3.6): its target is no path, and no tunnels are made here.
+    Tunnel,
 }
+
+/// The methods that routes can have, for an `Allow` that speaks of no route.
+const ALL_METHODS: &str = "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS";
 
 impl Target {
     pub(super) fn route(&self) -> Option<&Rc<Route>> {
         match self {
             Target::Handler(route, _) | Target::Own(OwnAnswer::Method(route)) => Some(route),
-            Target::Own(OwnAnswer::Unknown | OwnAnswer::Nothing | OwnAnswer::WholeServer) => None,
+            Target::Own(OwnAnswer::Unknown | OwnAnswer::Nothing | OwnAnswer::WholeServer | OwnAnswer::Tunnel) => None,
         }
     }
 }
@@ -205,16 +210,22 @@ impl Service {
             Target::Own(OwnAnswer::Nothing) => self.answer_error(x, StatusCode::NOT_FOUND),
             Target::Own(OwnAnswer::WholeServer) => {
                 x.response().set_status(StatusCode::NO_CONTENT);
-                x.response().set_header("Allow", "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS")?;
+                x.response().set_header("Allow", ALL_METHODS)?;
                 Ok(())
+            }
+            Target::Own(OwnAnswer::Tunnel) => {
+                x.response().set_header("Allow", ALL_METHODS)?;
+                self.answer_error(x, StatusCode::METHOD_NOT_ALLOWED)
             }
         }
     }
 
     #[inline]
     pub(super) fn target(&self, head: Head<'_>, redirected: Option<&str>) -> Target {
-        if head.target_form() == TargetForm::Asterisk {
-            return Target::Own(OwnAnswer::WholeServer);
+        match head.target_form() {
+            TargetForm::Asterisk => return Target::Own(OwnAnswer::WholeServer),
+            TargetForm::Authority => return Target::Own(OwnAnswer::Tunnel),
+            TargetForm::Origin | TargetForm::Absolute => {}
         }
         let found = match redirected {
             None => self.router.find(head),
