@@ -43,7 +43,9 @@ impl Target {
     pub(super) fn route(&self) -> Option<&Rc<Route>> {
         match self {
             Target::Handler(route, _) | Target::Own(OwnAnswer::Method(route)) => Some(route),
-            Target::Own(OwnAnswer::Unknown | OwnAnswer::Nothing | OwnAnswer::WholeServer | OwnAnswer::Tunnel) => None,
+            Target::Own(
+                OwnAnswer::Unknown | OwnAnswer::Nothing | OwnAnswer::WholeServer | OwnAnswer::Tunnel,
+            ) => None,
         }
     }
 }

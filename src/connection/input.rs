@@ -3,9 +3,12 @@
 use super::{Closing, Connection, Service, pipeline::InFlight, plain::Plain};
 use crate::{
     error::{EndReason, Error},
-    exchange::seam::{Begin, HeadHolder, Loan, Received},
+    exchange::{
+        Trailer,
+        seam::{Begin, HeadHolder, Loan, Received},
+    },
     http1::{
-        self, BodyDecoder, BodyEvent, BodyKind, Head, Method, Parsed, Phase, Reject, ReplyTo,
+        self, BodyDecoder, BodyEvent, BodyKind, ContentFrame, Head, Method, Parsed, Phase, Reject, ReplyTo,
         body::BodyLimits,
     },
     routing::HalfClose,
@@ -185,6 +188,18 @@ impl Service {
         loan
     }
 
+    /// HTTP is over on this connection: what follows the newest request goes to its exchange as it is.
+    pub(super) fn switch_protocol(&self, connection: &mut Connection) {
+        let actions = connection.cycle.switched();
+        if connection.cycle.phase() != Phase::LastBody
+            || self.begin_body(connection, BodyKind::Tunnel, None).is_err()
+        {
+            // The connection's end had been announced before: what the client has sent since is lost.
+            connection.closing = Closing::Reset;
+        }
+        self.perform(connection, actions);
+    }
+
     fn begin_body(
         &self,
         connection: &mut Connection,
@@ -245,10 +260,11 @@ impl Service {
     }
 
     fn content_ended(&self, connection: &mut Connection) {
-        connection.body = None;
+        let trailers = connection.body.take().map(|body| received_trailers(&body)).unwrap_or_default();
         let newest = connection.pipeline.newest().map(|entry| entry.exchange);
         let actions = connection.cycle.content_ended();
         if let Some(exchange) = newest {
+            self.exchanges.set_trailers(exchange, trailers);
             self.exchanges.input_ended(exchange);
             self.drive(connection, exchange);
         }
@@ -326,6 +342,9 @@ impl Service {
         if connection.cycle.phase() == Phase::Head {
             self.refuse(connection, Reject::Truncated);
         }
+        if connection.body.as_ref().is_some_and(|body| body.is_tunnel()) {
+            self.content_ended(connection);
+        }
         let had_body = matches!(connection.cycle.phase(), Phase::Body | Phase::LastBody);
         let actions = connection.cycle.peer_finished();
         if had_body && let Some(entry) = connection.pipeline.newest() {
@@ -348,10 +367,17 @@ impl Service {
     }
 
     fn aborts_on_finish(&self, connection: &mut Connection, exchange: Key) -> bool {
-        let policy =
-            connection.pipeline.find(exchange).and_then(|entry| entry.target.route()).map(|r| r.half_close);
-        policy != Some(HalfClose::Tolerate) && self.exchanges.is_waiting(exchange)
+        let Some(entry) = connection.pipeline.find(exchange) else { return false };
+        let tolerated = entry.target.route().is_some_and(|route| route.half_close == HalfClose::Tolerate)
+            || entry.frame == Some(ContentFrame::Tunnel);
+        !tolerated && self.exchanges.is_waiting(exchange)
     }
+}
+
+/// Trailer names are tokens, and so text.
+fn received_trailers(body: &BodyDecoder) -> Vec<Trailer> {
+    let owned = |(name, value): (&[u8], &[u8])| (String::from_utf8_lossy(name).into(), value.into());
+    body.trailers().map(owned).collect()
 }
 
 /// RFC 9110 §9.2.1.

@@ -146,6 +146,13 @@ impl Service {
                 output.append(http1::encode::encode_continue);
             }
             let exchange = entry.exchange;
+            if entry.frame.is_none() {
+                for (status, fields) in self.exchanges.take_interims(exchange) {
+                    output.append(|out| {
+                        _ = http1::encode::encode_interim(out, status, &fields, entry.reply.version);
+                    });
+                }
+            }
             if !(entry.finished || entry.flush) || !self.encode_entry(connection) {
                 break;
             }
@@ -176,8 +183,8 @@ impl Service {
         self.perform(connection, actions);
     }
 
-    /// Encodes what the answering exchange has. True when that answer is whole.
-    fn encode_entry(&self, connection: &mut Connection) -> bool {
+    /// The head of the answering exchange, unless it is there already.
+    fn begin_answer(&self, connection: &mut Connection) {
         let newest_unread = connection.body.as_ref().map_or(Some(0), |body| body.unread());
         let Connection { pipeline, output, cycle, .. } = connection;
         let entry = pipeline.answering().expect("the caller saw it");
@@ -186,11 +193,22 @@ impl Service {
         if entry.frame.is_none() {
             entry.reply.persistent = cycle.may_persist(entry.sequence, newest_unread);
             self.encode_head(entry, output);
+            if entry.frame == Some(ContentFrame::Tunnel) {
+                self.switch_protocol(connection);
+            }
         }
+    }
+
+    /// Encodes what the answering exchange has. True when that answer is whole.
+    fn encode_entry(&self, connection: &mut Connection) -> bool {
+        self.begin_answer(connection);
+        let Connection { pipeline, output, cycle, .. } = connection;
+        let entry = pipeline.answering().expect("the caller saw it");
         let bound = self.limits.output_high_water_bytes;
         let exchange = entry.exchange;
+        let trailers = self.trailers_of(entry);
         let encode = |_: &ResponseParts, queue: &mut OutputQueue| {
-            let encoded = encode_content(entry, output, queue, bound);
+            let encoded = encode_content(entry, output, queue, bound, &trailers);
             // What the bound left behind was asked to leave too: it follows when the output has room.
             entry.flush = queue.len() > 0;
             encoded
@@ -222,6 +240,14 @@ impl Service {
         true
     }
 
+    /// The trailers that the answer ends with, for a client that takes them.
+    fn trailers_of(&self, entry: &InFlight) -> FieldLines {
+        if entry.finished && entry.reply.accepts_trailers {
+            return self.exchanges.response_trailers(entry.exchange);
+        }
+        FieldLines::new()
+    }
+
     /// Gives the output a buffer of the pool if it has none.
     #[inline]
     pub(super) fn lend_buffer(&self, output: &mut Output) {
@@ -236,11 +262,13 @@ impl Service {
         let template = self.template.borrow();
         let finished = entry.finished;
         let reply = entry.reply;
+        let has_trailers = !self.trailers_of(entry).is_empty();
         let announced = self.exchanges.with_output(entry.exchange, |parts, queue| {
             let content = match (finished, parts.declared_length()) {
+                _ if parts.switches() => Content::Tunnel,
                 (_, Some(length)) => Content::Length(length),
-                (true, None) => Content::Length(queue.len() as u64),
-                (false, None) => Content::Stream,
+                (true, None) if !has_trailers => Content::Length(queue.len() as u64),
+                (_, None) => Content::Stream,
             };
             let head = ResponseHead { status: parts.status.as_u16(), fields: &parts.fields, content };
             let mut announced = None;
@@ -348,6 +376,7 @@ fn encode_content(
     output: &mut Output,
     queue: &mut OutputQueue,
     bound: usize,
+    trailers: &FieldLines,
 ) -> Encoded {
     let frame = entry.frame.expect("the head is encoded before its content");
     if let (ContentFrame::Length(_), true) = (frame, output.rest.is_none()) {
@@ -373,7 +402,7 @@ fn encode_content(
                 entry.length_left -= len;
                 output.append_content(chunk);
             }
-            ContentFrame::UntilClose => output.append_content(chunk),
+            ContentFrame::UntilClose | ContentFrame::Tunnel => output.append_content(chunk),
             ContentFrame::Chunked => {
                 output.append(|out| http1::encode::encode_chunk_size(out, len));
                 output.append_content(chunk);
@@ -383,7 +412,7 @@ fn encode_content(
     }
     match (queue.len(), entry.finished) {
         (0, true) if frame == ContentFrame::Chunked => {
-            output.append(|out| http1::encode::encode_last_chunk(out, &FieldLines::new()));
+            output.append(|out| http1::encode::encode_last_chunk(out, trailers));
             Encoded::Whole
         }
         (0, true) if entry.length_left > 0 => Encoded::Broken,

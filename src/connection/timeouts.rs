@@ -88,6 +88,10 @@ impl Connection {
             Phase::Head => Waiting::Head,
             // A client that waits for our 100 is not late (RFC 9110 §10.1.1): the application is.
             Phase::Body | Phase::LastBody if self.cycle.awaits_continue() => Waiting::Application,
+            // Another protocol has its own idea of what is late.
+            Phase::LastBody if !self.paused && self.body.as_ref().is_some_and(|body| body.is_tunnel()) => {
+                Waiting::Application
+            }
             Phase::Body | Phase::LastBody | Phase::Drain if !self.paused => Waiting::Body,
             Phase::Idle if quiet && self.cycle.taken() == 0 => Waiting::Head,
             Phase::Idle if quiet => Waiting::Idle,

@@ -6,6 +6,7 @@
 use super::{
     async_context::{ContextCore, Gateway, Queued},
     counters::{Counters, up},
+    extras::Extras,
     input::InputQueue,
     latencies::Latencies,
     life::{Actions, Event, Intents, State},
@@ -68,6 +69,7 @@ pub(crate) struct Seldom {
     pub(crate) attributes: Vec<(TypeId, Box<dyn Any>)>,
     pub(crate) redispatch_target: Option<Box<str>>,
     pub(crate) fault: Option<Error>,
+    pub(crate) extras: Extras,
 }
 
 impl Rare {

@@ -162,6 +162,8 @@ pub(crate) enum Event {
     InputFailed(EndReason),
     /// All body bytes have been taken by the application.
     InputConsumed,
+    /// The response switches protocols: what the client sends from now on is input, without an end (RFC 9110 §7.8).
+    Switched,
     /// The output queue rose above the high water mark.
     OutputBlocked,
     /// The output queue fell to the low water mark.

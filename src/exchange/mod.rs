@@ -43,6 +43,7 @@
 //! | `life`, `state` | the words of the life cycle, and the machine |
 //! | `core`, `exchange`, `request`, `response` | one exchange, and what a callback holds of it |
 //! | `input`, `output`, `text` | bodies: bounded queues, readiness, slow clients, text across chunks |
+//! | `extras` | interim answers, trailers, the switch to another protocol |
 //! | `listeners`, `run` | what an application is told, and how |
 //! | `async_context`, `executor`, `cancel`, `shared`, `registry` | what other threads hold, and how it finds the shard |
 //! | `asynchronous`, `handoff` | handlers that await |
@@ -57,6 +58,7 @@ mod events;
 #[allow(clippy::module_inception, reason = "the file of the type that the part is named after")]
 mod exchange;
 mod executor;
+mod extras;
 mod foreign;
 mod handoff;
 mod input;
@@ -87,6 +89,7 @@ pub use counters::Snapshot as LifeCycleCounters;
 pub use exchange::Exchange;
 pub(crate) use exchange::PathParameters;
 pub use executor::{RequestExecutor, Undelivered, UndeliveredReason};
+pub use extras::Trailer;
 pub use foreign::{ForeignCalls, ForeignResponse};
 pub use handoff::{Handoff, HandoffSender, handoff};
 pub use input::Read;

@@ -42,6 +42,11 @@ impl ResponseParts {
         self.fields.trim();
     }
 
+    /// Whether it ends HTTP on the connection.
+    pub(crate) fn switches(&self) -> bool {
+        self.status == StatusCode::SWITCHING_PROTOCOLS
+    }
+
     /// The status of an error answer.
     pub(crate) fn set_error_status(&mut self, status: u16) {
         self.status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -64,9 +69,10 @@ impl<'a> Response<'a> {
         self.core.response.borrow().status
     }
 
-    /// Sets the status. Ignored, and false, after commit.
+    /// Sets the status. Ignored, and false, after commit, and for 1xx: those are for `Exchange::send_interim` and
+    /// `Exchange::upgrade`.
     pub fn set_status(&mut self, status: StatusCode) -> bool {
-        if self.check_open().is_err() {
+        if status.is_informational() || self.check_open().is_err() {
             return false;
         }
         self.core.response.borrow_mut().status = status;

@@ -40,6 +40,12 @@ pub(crate) fn advance(s: &mut State, event: Event, actions: &mut Actions) {
             s.wait = Wait::Nothing;
         }
         Event::InputConsumed => all_read(s),
+        Event::Switched => {
+            if s.end_decided().is_none() {
+                s.input = Side::Open;
+                s.all_read_told = false;
+            }
+        }
         Event::InputFailed(reason) => {
             s.input = Side::Over;
             fail(s, reason, Due::LISTENER_ERROR);

@@ -87,6 +87,7 @@ enum Place {
     TrailerValue,
     TrailerLineFeed,
     LastLineFeed,
+    Tunnel,
     End,
 }
 
@@ -118,6 +119,7 @@ impl BodyDecoder {
             BodyKind::None | BodyKind::Length(0) => (Place::End, 0),
             BodyKind::Length(length) => (Place::Length, length),
             BodyKind::Chunked => (Place::Size, 0),
+            BodyKind::Tunnel => (Place::Tunnel, 0),
         };
         self.allowance = body_bytes_max.checked_sub(self.remaining).ok_or(Reject::BodyTooLarge)?;
         self.line_len = 0;
@@ -131,6 +133,12 @@ impl BodyDecoder {
     #[inline]
     pub fn is_ended(&self) -> bool {
         self.place == Place::End
+    }
+
+    /// Whether this is no content but another protocol.
+    #[inline]
+    pub fn is_tunnel(&self) -> bool {
+        self.place == Place::Tunnel
     }
 
     /// Bytes of content that must still come; None if only the peer knows (chunked).
@@ -162,6 +170,9 @@ impl BodyDecoder {
         loop {
             match self.place {
                 Place::End => return Ok((at, BodyEvent::End)),
+                Place::Tunnel if at < input.len() => {
+                    return Ok((input.len(), BodyEvent::Data(at..input.len())));
+                }
                 Place::Length | Place::Data if at < input.len() => {
                     let range = self.take_data(at, input.len());
                     return Ok((range.end, BodyEvent::Data(range)));
@@ -211,7 +222,7 @@ impl BodyDecoder {
             | Place::TrailerLineFeed
             | Place::LastLineFeed => self.trailer(octet),
             // `decode` takes these before it comes here.
-            Place::Length | Place::Data | Place::End => Ok(self.place),
+            Place::Length | Place::Data | Place::Tunnel | Place::End => Ok(self.place),
         }
     }
 

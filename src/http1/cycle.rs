@@ -18,6 +18,7 @@
 //! idle       idle-ended          closed    close
 //! idle       refused             stopped   answer-refusal
 //! idle       peer-finished       stopped   -
+//! idle       switched            last-body read-content
 //! idle       broken              closed    close
 //! head       taken               idle      start-request read-next
 //! head       taken-content       body      start-request read-content
@@ -117,6 +118,8 @@ pub enum Event {
     AllSentFinished,
     /// The lingering close took long enough.
     LingerEnded,
+    /// The answer to the newest request ended HTTP: what follows is the other protocol.
+    Switched,
     /// The transport failed.
     Broken,
 }
@@ -221,6 +224,7 @@ pub const fn step(phase: Phase, event: Event) -> (Phase, Actions) {
             (P::Stopped, Actions::NONE)
         }
         (P::Idle | P::Head, E::IdleEnded) => (P::Closed, Actions::CLOSE),
+        (P::Idle, E::Switched) => (P::LastBody, Actions::READ_CONTENT),
         (P::Idle | P::Head, E::Refused) => (P::Stopped, Actions::ANSWER_REFUSAL),
         (P::Body | P::Drain, E::ContentEnded) => (P::Idle, Actions::READ_NEXT),
         (P::LastBody, E::ContentEnded) => (P::Stopped, Actions::NONE),
@@ -325,6 +329,14 @@ impl Cycle {
         let released = self.held && !held;
         self.held = held;
         if released && self.may_take_request() { Actions::READ_NEXT } else { Actions::NONE }
+    }
+
+    /// A 101 answers the newest request: the bytes behind it are the new protocol's, as content without an end. Without
+    /// effect, and nothing more is read, if the connection was about to end (`phase` tells).
+    pub fn switched(&mut self) -> Actions {
+        self.held = false;
+        self.newest_is_last = true;
+        self.apply(Event::Switched)
     }
 
     /// The first byte of a head came.

@@ -13,7 +13,7 @@ const PHASES: [(Phase, &str); 8] = [
     (Phase::Closed, "closed"),
 ];
 
-const EVENTS: [(Event, &str); 17] = [
+const EVENTS: [(Event, &str); 18] = [
     (Event::HeadBegan, "head-began"),
     (Event::Taken, "taken"),
     (Event::TakenContent, "taken-content"),
@@ -30,6 +30,7 @@ const EVENTS: [(Event, &str); 17] = [
     (Event::AllSentFinished, "all-sent-finished"),
     (Event::LingerEnded, "linger-ended"),
     (Event::PeerFinished, "peer-finished"),
+    (Event::Switched, "switched"),
     (Event::Broken, "broken"),
 ];
 

@@ -17,12 +17,19 @@ pub struct ReplyTo {
     pub version: Version,
     /// Whether the connection may go on after this answer; `Cycle::may_persist` says so.
     pub persistent: bool,
+    /// The client said that it takes trailers (RFC 9110 §6.5.1).
+    pub accepts_trailers: bool,
 }
 
 impl ReplyTo {
     /// For an accepted request.
     pub fn new(head: Head<'_>, persistent: bool) -> ReplyTo {
-        ReplyTo { is_head: head.method_kind() == Method::Head, version: head.version(), persistent }
+        ReplyTo {
+            is_head: head.method_kind() == Method::Head,
+            version: head.version(),
+            persistent,
+            accepts_trailers: head.framing().accepts_trailers,
+        }
     }
 }
 
@@ -35,6 +42,8 @@ pub enum Content {
     Length(u64),
     /// Of unknown length: chunked, or until close for HTTP/1.0.
     Stream,
+    /// None: another protocol follows (101).
+    Tunnel,
 }
 
 /// A final response before it is encoded.
@@ -59,6 +68,8 @@ pub enum ContentFrame {
     Chunked,
     /// Write the bytes as they are and close.
     UntilClose,
+    /// The same; and what the peer sends is the other protocol too.
+    Tunnel,
 }
 
 /// What was announced by an encoded head.
@@ -153,7 +164,7 @@ impl HeadTemplate {
             content: Content::Length(text.len() as u64 + 1),
         };
         let is_head = received.strip_prefix(b"\r\n").unwrap_or(received).starts_with(b"HEAD ");
-        let to = ReplyTo { is_head, version: Version::Http11, persistent: false };
+        let to = ReplyTo { is_head, version: Version::Http11, persistent: false, accepts_trailers: false };
         if self.encode_head(out, &head, to).frame != ContentFrame::None {
             out.extend_from_slice(text);
             out.push(b'\n');
@@ -181,9 +192,9 @@ fn encode_framing(out: &mut Vec<u8>, head: &ResponseHead<'_>, to: ReplyTo) -> An
     let mut persistent = to.persistent;
     let frame = match (head.status, head.content) {
         // RFC 9110 §15.2.2: 101 ends HTTP on this connection; RFC 9112 §6.1: no framing fields in 1xx and 204.
-        (100..=199, _) => {
+        (100..=199, _) | (_, Content::Tunnel) => {
             out.extend_from_slice(b"Connection: upgrade\r\n");
-            return Announced { frame: ContentFrame::None, persistent: true };
+            return Announced { frame: ContentFrame::Tunnel, persistent: false };
         }
         // RFC 9110 §15.3.5, §15.4.5: they end with their head.
         (204 | 304, _) => ContentFrame::None,

@@ -3,7 +3,8 @@
 use super::*;
 use crate::http1::fields::FieldError;
 
-const TO: ReplyTo = ReplyTo { is_head: false, version: Version::Http11, persistent: true };
+const TO: ReplyTo =
+    ReplyTo { is_head: false, version: Version::Http11, persistent: true, accepts_trailers: false };
 
 fn template() -> HeadTemplate {
     HeadTemplate::new("shardlet", 784_111_777)

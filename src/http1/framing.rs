@@ -18,6 +18,8 @@ pub enum BodyKind {
     Length(u64),
     /// Transfer-Encoding: chunked.
     Chunked,
+    /// No content but another protocol, until the peer closes: what follows a 101 (RFC 9110 §7.8). No head says so.
+    Tunnel,
 }
 
 /// What the fields of a request say about its frame.

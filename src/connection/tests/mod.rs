@@ -1,6 +1,7 @@
 //! Connections on a simulated shard: no socket, no clock, every fault from a seed.
 
 mod errors;
+mod extras;
 mod order;
 mod panics;
 mod random;
