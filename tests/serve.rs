@@ -263,9 +263,10 @@ impl Drop for End<'_> {
     }
 }
 
-/// P2: a name that flips between a file and a link to the outside.
+/// P2: a name that flips between a file and a link to the outside, for 700 ms or SHARDLET_SWAP_MS.
 #[test]
 fn a_link_swapped_in_never_leaks() {
+    let span = std::env::var("SHARDLET_SWAP_MS").map_or(700, |text| text.parse().expect("milliseconds"));
     let tree = Tree::new();
     for_each_driver(|driver| {
         let server = tree.serve(driver, &["--file-cache", "0"]);
@@ -283,7 +284,7 @@ fn a_link_swapped_in_never_leaks() {
             let _end = End(&over);
             let mut client = server.connect();
             let (mut statuses, start) = (BTreeSet::new(), Instant::now());
-            while start.elapsed() < Duration::from_millis(700) {
+            while start.elapsed() < Duration::from_millis(span) {
                 let answer = client.get("/flip");
                 assert!(answer.status != 200 || answer.text() == "public", "leaked: {}", answer.text());
                 statuses.insert(answer.status);

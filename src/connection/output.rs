@@ -290,8 +290,11 @@ impl Service {
 
     /// Sends what waits, unless a send is in flight.
     fn send(&self, connection: &mut Connection) {
-        if connection.output.sending || connection.output.is_empty() {
+        if connection.output.sending {
             return;
+        }
+        if connection.output.is_empty() {
+            return self.end_without_bytes(connection);
         }
         for entry in connection.pipeline.iter_mut() {
             entry.leaving = std::mem::take(&mut entry.unsent);
@@ -300,6 +303,13 @@ impl Service {
         connection.output.sending = true;
         let outgoing = connection.output.take();
         connection.socket.send(outgoing);
+    }
+
+    /// An answer whose end brings no byte of its own, after its last byte has left: nothing is waited for.
+    fn end_without_bytes(&self, connection: &mut Connection) {
+        let Some(entry) = connection.pipeline.front().filter(|entry| entry.encoded) else { return };
+        entry.leaving_whole = true;
+        self.account_sent(connection);
     }
 
     /// The kernel has taken everything that was sent, or failed.

@@ -9,6 +9,7 @@ fn world() -> World {
         .route("/park", get(park))
         .route("/hints", get(hints))
         .route("/typed", get(typed))
+        .route("/late", get(asynchronous(async |x: &mut Exchange| late(x).await)))
         .route("/sum", post(asynchronous(async |x: &mut Exchange| sum(x).await)))
         .route("/echo", get(asynchronous(async |x: &mut Exchange| tunnel(x).await)));
     let options =
@@ -60,6 +61,17 @@ fn typed(x: &mut Exchange) -> Result<()> {
     let values: Vec<_> =
         request.headers().get_all("x-a").iter().map(|value| value.as_bytes().to_vec()).collect();
     write!(x, "{} {values:?}", request.uri())
+}
+
+/// All bytes leave long before the end, which brings none.
+async fn late(x: &mut Exchange) -> Result<()> {
+    if x.request().query() == Some("length") {
+        x.response().set_content_length(5)?;
+    }
+    x.write("early")?;
+    x.flush()?;
+    x.sleep(Duration::from_millis(50)).await;
+    Ok(())
 }
 
 fn ask(client: &SimClient, request: &str) {
@@ -180,4 +192,28 @@ fn a_head_in_the_types_of_the_http_crate() {
     client.write(b"GET /typed?x=%41 HTTP/1.1\r\nHost: t\r\nX-A: 1\r\nX-a: \xe9\r\n\r\n");
     world.simulation.run_for(Duration::from_millis(10));
     assert!(text(&client).ends_with("/typed?x=%41 [[49], [233]]"), "{}", text(&client));
+}
+
+/// An end without bytes of its own, in each frame that has one: it ends the exchange, and where it must the connection.
+#[test]
+fn an_end_that_brings_no_byte_is_an_end() {
+    let world = world();
+    for (request, end) in [
+        ("GET /late?length HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n", Some(End::Fin)),
+        ("GET /late HTTP/1.0\r\n\r\n", Some(End::Fin)),
+        ("GET /late?length HTTP/1.1\r\nHost: t\r\n\r\n", None),
+        ("HEAD /late HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n", Some(End::Fin)),
+    ] {
+        let client = world.simulation.connect(PORT);
+        client.write(request.as_bytes());
+        world.simulation.run_for(Duration::from_secs(1));
+        assert_eq!((world.service.exchanges.counters().live, client.end()), (0, end), "{request}");
+        client.finish();
+    }
+    let client = world.simulation.connect(PORT);
+    client.write(UPGRADE.as_bytes());
+    world.simulation.run_for(Duration::from_millis(10));
+    client.finish();
+    world.simulation.run_for(Duration::from_secs(60));
+    world.expect_nothing_left("ends without bytes");
 }
