@@ -121,7 +121,8 @@ impl<'a> Response<'a> {
     /// # Errors
     /// As [`Response::set_header`].
     pub fn set_content_type(&mut self, value: &str) -> Result<()> {
-        self.set_header("Content-Type", value)
+        self.check_open()?;
+        self.core.response.borrow_mut().fields.set_content_type(value).map_err(|_| Error::InvalidField)
     }
 
     /// A copy of the first field of this name.

@@ -5,7 +5,8 @@
 
 use core::fmt;
 
-use super::grammar::{is_tchar, is_token, is_value_octet, trim_ows};
+use super::classes::{is_name, is_value};
+use super::grammar::trim_ows;
 
 /// Field lines, each `Name: value` CRLF. Order is kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,6 +56,18 @@ impl FieldLines {
         Ok(())
     }
 
+    /// As `set` for `Content-Type`, whose name needs no check.
+    ///
+    /// # Errors
+    /// If the value may not be sent.
+    pub fn set_content_type(&mut self, value: &str) -> Result<(), FieldError> {
+        const NAME: &str = "Content-Type";
+        let value = check_value(value.as_bytes())?;
+        self.remove(NAME);
+        self.push(NAME, value);
+        Ok(())
+    }
+
     /// Adds a line and keeps the others of this name (Set-Cookie, Link, Vary).
     ///
     /// # Errors
@@ -74,6 +87,9 @@ impl FieldLines {
 
     /// Removes all lines of this name; whether there was one.
     pub fn remove(&mut self, name: &str) -> bool {
+        if self.lines.is_empty() {
+            return false;
+        }
         let mut removed = false;
         let mut at = 0;
         while let Some((line_name, line)) = line_at(&self.lines, at) {
@@ -140,6 +156,7 @@ impl FieldLines {
         self.has_server
     }
 
+    #[inline]
     fn push(&mut self, name: &str, value: &[u8]) {
         self.lines.extend_from_slice(name.as_bytes());
         self.lines.extend_from_slice(b": ");
@@ -148,6 +165,7 @@ impl FieldLines {
         self.note(name, true);
     }
 
+    #[inline]
     fn note(&mut self, name: &str, present: bool) {
         if name.eq_ignore_ascii_case("date") {
             self.has_date = present;
@@ -167,26 +185,28 @@ fn line_at(lines: &[u8], at: usize) -> Option<(&[u8], &[u8])> {
 
 /// The value without its surrounding whitespace, if name and value may be sent.
 fn check<'v>(name: &str, value: &'v [u8]) -> Result<&'v [u8], FieldError> {
-    if !is_token(name.as_bytes()) {
+    if !is_field_name(name.as_bytes()) {
         return Err(FieldError::Name);
     }
     if is_framing_name(name) {
         return Err(FieldError::Framing);
     }
-    if !is_field_value(value) {
-        return Err(FieldError::Value);
-    }
-    Ok(trim_ows(value))
+    check_value(value)
+}
+
+#[inline]
+fn check_value(value: &[u8]) -> Result<&[u8], FieldError> {
+    if is_field_value(value) { Ok(trim_ows(value)) } else { Err(FieldError::Value) }
 }
 
 /// Whether every octet may stand in a field value (RFC 9110 §5.5).
 pub fn is_field_value(value: &[u8]) -> bool {
-    value.iter().all(|&octet| is_value_octet(octet))
+    is_value(value)
 }
 
 /// Whether every octet may stand in a field name and there is one (RFC 9110 §5.1).
 pub fn is_field_name(name: &[u8]) -> bool {
-    !name.is_empty() && name.iter().all(|&octet| is_tchar(octet))
+    !name.is_empty() && is_name(name)
 }
 
 fn is_framing_name(name: &str) -> bool {
@@ -229,6 +249,12 @@ mod tests {
             (Some(&b"padded"[..]), Some(&b""[..]), None)
         );
         assert!(fields.remove("x") && !fields.remove("x"));
+        for content_type in ["text/css", "text/plain"] {
+            fields.set_content_type(content_type).unwrap();
+        }
+        assert_eq!(fields.set_content_type("text/html\n"), Err(FieldError::Value));
+        assert_eq!(fields.get("content-type"), Some(&b"text/plain"[..]));
+        assert!(fields.remove("content-type"));
         fields.set("Date", "now").unwrap();
         assert!(fields.has_date() && fields.remove("date") && !fields.has_date());
         assert_eq!(fields.iter().count(), 1);

@@ -62,13 +62,13 @@ impl FramingScan {
     #[inline]
     pub(super) fn field(&mut self, name: &[u8], value: &[u8], span: Span) -> Result<(), Reject> {
         match name.len() {
-            2 if name.eq_ignore_ascii_case(b"te") => self.te(value),
-            4 if name.eq_ignore_ascii_case(b"host") => return self.host(span),
-            6 if name.eq_ignore_ascii_case(b"expect") => self.expect(value),
-            7 if name.eq_ignore_ascii_case(b"upgrade") => self.upgrade = Some(span),
-            10 if name.eq_ignore_ascii_case(b"connection") => self.connection(value),
-            14 if name.eq_ignore_ascii_case(b"content-length") => return self.length(value),
-            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => return self.encoding(value),
+            2 if is(name, b"te") => self.te(value),
+            4 if is(name, b"host") => return self.host(span),
+            6 if is(name, b"expect") => self.expect(value),
+            7 if is(name, b"upgrade") => self.upgrade = Some(span),
+            10 if is(name, b"connection") => self.connection(value),
+            14 if is(name, b"content-length") => return self.length(value),
+            17 if is(name, b"transfer-encoding") => return self.encoding(value),
             _ => {}
         }
         Ok(())
@@ -102,7 +102,17 @@ impl FramingScan {
     }
 
     /// RFC 9110 §7.6.1: a list of options, compared without case. Options that name fields are for proxies.
+    #[inline]
     fn connection(&mut self, value: &[u8]) {
+        // What nearly all send.
+        if is(value, b"keep-alive") {
+            self.keep_alive = true;
+            return;
+        }
+        self.connection_options(value);
+    }
+
+    fn connection_options(&mut self, value: &[u8]) {
         for option in list_elements(value) {
             match option.len() {
                 5 if option.eq_ignore_ascii_case(b"close") => self.close = true,
@@ -153,6 +163,14 @@ impl FramingScan {
             accepts_trailers: self.accepts_trailers,
         })
     }
+}
+
+/// Whether a name or value, in which no control octet is, has these letters and hyphens: among such octets the bit of
+/// the case makes none a letter or a hyphen that is not one. All are compared at once.
+#[inline]
+fn is<const N: usize>(octets: &[u8], lower: &[u8; N]) -> bool {
+    let Ok(octets) = <&[u8; N]>::try_from(octets) else { return false };
+    octets.iter().zip(lower).fold(0, |differs, (octet, lower)| differs | (octet | 0x20) ^ lower) == 0
 }
 
 /// RFC 9110 §8.6: `1*DIGIT`. A number that does not fit is refused, never wrapped.

@@ -128,3 +128,18 @@ fn connection_options_cannot_remove_framing() {
         assert_eq!((framing.body, framing.keep_alive), (BodyKind::Length(40), true));
     }
 }
+
+/// Names and options are compared without case (RFC 9110 §5.1, §7.6.1), and by nothing less.
+#[test]
+fn what_is_compared_at_once_is_compared_whole() {
+    assert!(is(b"hOsT", b"host") && is(b"KEEP-Alive", b"keep-alive"));
+    for place in 0..10 {
+        for octet in (b' '..0x7f).chain(0x80..=0xff) {
+            let mut value = *b"keep-alive";
+            let same = value[place].eq_ignore_ascii_case(&octet);
+            value[place] = octet;
+            assert_eq!(is(&value, b"keep-alive"), same, "{octet:#x} at {place}");
+        }
+    }
+    assert!(!is(b"hos", b"host") && !is(b"hosts", b"host"));
+}

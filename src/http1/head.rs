@@ -104,8 +104,17 @@ impl Span {
 
     #[inline]
     pub(super) fn of(self, bytes: &[u8]) -> &[u8] {
-        let start = usize::from(self.start);
-        &bytes[start..start + usize::from(self.len)]
+        &bytes[self.start()..self.end()]
+    }
+
+    #[inline]
+    pub(super) fn start(self) -> usize {
+        usize::from(self.start)
+    }
+
+    #[inline]
+    pub(super) fn end(self) -> usize {
+        self.start() + usize::from(self.len)
     }
 }
 

@@ -15,6 +15,7 @@
 //! ways is refused, and the connection is closed (RFC 9112 §11.2).
 
 pub mod body;
+mod classes;
 pub mod cycle;
 pub mod encode;
 pub mod fields;

@@ -10,7 +10,7 @@ use super::head::{HeadIndex, Method, Span, TargetForm, Version};
 use super::lines::field_lines;
 use super::reject::Reject;
 use super::scan::HeadScan;
-use super::target::{check_host, parse_target};
+use super::target::{check_host, parse_path, parse_target};
 use crate::limits::Limits;
 
 /// The outcome for bytes that are not refused.
@@ -84,10 +84,41 @@ fn parse_window(
     index: &mut HeadIndex,
     limits: &Limits,
 ) -> Result<Parsed, Reject> {
-    let Some(fields_start) = parse_request_line(bytes, start, index, limits)? else {
-        return Ok(Parsed::Partial);
+    let fields_start = match parse_usual_line(bytes, start, index, limits) {
+        Some(fields_start) => fields_start,
+        None => match parse_request_line(bytes, start, index, limits)? {
+            Some(fields_start) => fields_start,
+            None => return Ok(Parsed::Partial),
+        },
     };
     parse_fields(bytes, fields_start, index, limits)
+}
+
+/// The line that nearly all requests have: a frequent method, origin-form, HTTP/1.1. None says nothing about the line:
+/// `parse_request_line` then decides, and decides alike about what is taken here.
+#[inline]
+fn parse_usual_line(bytes: &[u8], start: usize, index: &mut HeadIndex, limits: &Limits) -> Option<usize> {
+    let (method, method_len) = match &bytes[start..] {
+        [b'G', b'E', b'T', b' ', b'/', ..] => (Method::Get, 3),
+        [b'P', b'O', b'S', b'T', b' ', b'/', ..] => (Method::Post, 4),
+        _ => return None,
+    };
+    let target_start = start + method_len + 1;
+    let target_end = parse_path(bytes, target_start, index).ok()?;
+    let line_end = target_end + " HTTP/1.1".len();
+    if bytes.get(target_end..line_end + 2) != Some(b" HTTP/1.1\r\n")
+        || line_end - start > limits.request_line_bytes_max
+        || method_len > limits.method_bytes_max
+    {
+        return None;
+    }
+    index.method = method;
+    index.version = Version::Http11;
+    index.form = TargetForm::Origin;
+    index.method_span = Span::new(start, start + method_len);
+    index.target = Span::new(target_start, target_end);
+    index.host = None;
+    Some(line_end + 2)
 }
 
 /// RFC 9112 §3: method SP request-target SP HTTP-version CRLF. Returns where the fields start.
@@ -186,7 +217,7 @@ fn finish(
 ) -> Result<(), Reject> {
     match scan.host {
         Some(span) => {
-            check_host(span.of(bytes), limits)?;
+            check_host(&bytes[..span.end()], span.start(), limits)?;
             // RFC 9112 §3.2.2: the authority of the target replaces Host, which must be valid all the same.
             if index.host.is_none() {
                 index.host = Some(span);

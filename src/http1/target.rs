@@ -3,7 +3,8 @@
 //! Decoding and dot segments are not done here; the path stays as received, and whoever maps it to a file or a route
 //! decodes it once.
 
-use super::grammar::{is_hex, is_host_octet, is_target_octet};
+use super::classes::{host_end, path_end};
+use super::grammar::{is_hex, is_host_octet};
 use super::head::{HeadIndex, Method, Span, TargetForm};
 use super::reject::Reject;
 use crate::limits::Limits;
@@ -25,7 +26,7 @@ pub(super) fn parse_target(
     match line[start] {
         b'/' => {
             index.form = TargetForm::Origin;
-            parse_path(line, start, index)
+            parse_whole_path(line, start, index)
         }
         // RFC 9112 §3.2.4: asterisk-form is for OPTIONS alone.
         b'*' if index.method == Method::Options && line.len() == start + 1 => {
@@ -37,29 +38,31 @@ pub(super) fn parse_target(
     }
 }
 
-/// path-abempty [ "?" query ] up to the end of the line. RFC 9112 §3.2: whitespace, and whatever else no URI holds,
-/// is 400; a fragment is not part of a target.
+/// As `parse_path`, up to the end of the line. RFC 9112 §3.2: whitespace, and whatever else no URI holds, is 400; a
+/// fragment is not part of a target.
+fn parse_whole_path(line: &[u8], start: usize, index: &mut HeadIndex) -> Result<(), Reject> {
+    if parse_path(line, start, index)? == line.len() { Ok(()) } else { Err(Reject::Target) }
+}
+
+/// path-abempty [ "?" query ] (RFC 9112 §3.2.1) up to an octet that neither holds, whose offset is returned.
 #[inline]
-fn parse_path(line: &[u8], start: usize, index: &mut HeadIndex) -> Result<(), Reject> {
+pub(super) fn parse_path(bytes: &[u8], start: usize, index: &mut HeadIndex) -> Result<usize, Reject> {
     let mut at = start;
-    let mut path_end = None;
-    while at < line.len() {
-        let octet = line[at];
-        if is_target_octet(octet) {
-            at += 1;
-        } else if octet == b'%' {
-            at = percent_end(line, at)?;
-        } else if octet == b'?' {
-            path_end.get_or_insert(at);
-            at += 1;
-        } else {
-            return Err(Reject::Target);
-        }
+    let mut query_mark = None;
+    loop {
+        at = path_end(bytes, at);
+        at = match bytes.get(at) {
+            Some(b'%') => percent_end(bytes, at)?,
+            Some(b'?') => {
+                query_mark.get_or_insert(at);
+                at + 1
+            }
+            _ => break,
+        };
     }
-    let end = path_end.unwrap_or(line.len());
-    index.path = Span::new(start, end);
-    index.query = path_end.map(|end| Span::new(end + 1, line.len()));
-    Ok(())
+    index.path = Span::new(start, query_mark.unwrap_or(at));
+    index.query = query_mark.map(|mark| Span::new(mark + 1, at));
+    Ok(at)
 }
 
 /// RFC 3986 §2.1: "%" HEXDIG HEXDIG. Returns the offset behind it.
@@ -89,10 +92,10 @@ fn parse_absolute_form(
         .iter()
         .position(|octet| matches!(octet, b'/' | b'?' | b'#'))
         .map_or(line.len(), |len| authority + len);
-    check_authority(&line[authority..authority_end], limits.host_bytes_max).map_err(|_| Reject::Target)?;
+    check_authority(&line[..authority_end], authority, limits.host_bytes_max).map_err(|_| Reject::Target)?;
     index.form = TargetForm::Absolute;
     index.host = Some(Span::new(authority, authority_end));
-    parse_path(line, authority_end, index)
+    parse_whole_path(line, authority_end, index)
 }
 
 /// RFC 9112 §3.2.3: uri-host ":" port, both present.
@@ -102,8 +105,7 @@ fn parse_authority_form(
     index: &mut HeadIndex,
     limits: &Limits,
 ) -> Result<(), Reject> {
-    let authority = &line[start..];
-    let has_port = check_authority(authority, limits.host_bytes_max).map_err(|_| Reject::Target)?;
+    let has_port = check_authority(line, start, limits.host_bytes_max).map_err(|_| Reject::Target)?;
     if !has_port {
         return Err(Reject::Target);
     }
@@ -113,23 +115,23 @@ fn parse_authority_form(
     Ok(())
 }
 
-/// RFC 9110 §7.2: Host = uri-host [ ":" port ]. An empty one names nothing that we serve.
+/// RFC 9110 §7.2: Host = uri-host [ ":" port ], from `start` to the end. An empty one names nothing that we serve.
 #[inline]
-pub(super) fn check_host(value: &[u8], limits: &Limits) -> Result<(), Reject> {
-    check_authority(value, limits.host_bytes_max).map(|_| ())
+pub(super) fn check_host(bytes: &[u8], start: usize, limits: &Limits) -> Result<(), Reject> {
+    check_authority(bytes, start, limits.host_bytes_max).map(|_| ())
 }
 
-/// uri-host [ ":" port ] without userinfo; whether a port with digits is there.
+/// uri-host [ ":" port ] without userinfo, from `start` to the end; whether a port with digits is there.
 #[inline]
-fn check_authority(authority: &[u8], host_bytes_max: usize) -> Result<bool, Reject> {
-    let host_len = match authority {
-        [b'[', ..] => ip_literal_len(authority)?,
-        _ => reg_name_len(authority)?,
+fn check_authority(bytes: &[u8], start: usize, host_bytes_max: usize) -> Result<bool, Reject> {
+    let end = match &bytes[start..] {
+        authority @ [b'[', ..] => start + ip_literal_len(authority)?,
+        _ => reg_name_end(bytes, start)?,
     };
-    if host_len == 0 || host_len > host_bytes_max {
+    if end == start || end - start > host_bytes_max {
         return Err(Reject::HostInvalid);
     }
-    match &authority[host_len..] {
+    match &bytes[end..] {
         [] => Ok(false),
         [b':', port @ ..] => check_port(port),
         _ => Err(Reject::HostInvalid),
@@ -152,23 +154,15 @@ fn check_port(port: &[u8]) -> Result<bool, Reject> {
 
 /// RFC 3986 §3.2.2: reg-name or IPv4address, up to the port.
 #[inline]
-fn reg_name_len(authority: &[u8]) -> Result<usize, Reject> {
-    let mut at = 0;
-    while at < authority.len() {
-        let octet = authority[at];
-        if is_host_octet(octet) {
-            // RFC 9110 §5.3: two Host fields joined by a proxy make a list; no name of the DNS holds a comma.
-            if octet == b',' {
-                return Err(Reject::HostInvalid);
-            }
-            at += 1;
-        } else if octet == b'%' {
-            at = percent_end(authority, at).map_err(|_| Reject::HostInvalid)?;
-        } else {
-            break;
+fn reg_name_end(bytes: &[u8], start: usize) -> Result<usize, Reject> {
+    let mut at = start;
+    loop {
+        at = host_end(bytes, at);
+        if bytes.get(at) != Some(&b'%') {
+            return Ok(at);
         }
+        at = percent_end(bytes, at).map_err(|_| Reject::HostInvalid)?;
     }
-    Ok(at)
 }
 
 /// RFC 3986 §3.2.2: "[" ( IPv6address / IPvFuture ) "]".

@@ -100,7 +100,7 @@ fn a_host_is_a_uri_host_with_an_optional_port() {
         "a_b",
         "x.test:65535",
     ] {
-        assert_eq!(check_host(host.as_bytes(), limits), Ok(()), "{host}");
+        assert_eq!(check_host(host.as_bytes(), 0, limits), Ok(()), "{host}");
     }
     for host in [
         "",
@@ -132,7 +132,7 @@ fn a_host_is_a_uri_host_with_an_optional_port() {
         "xé",
         "x\0",
     ] {
-        assert_eq!(check_host(host.as_bytes(), limits), Err(Reject::HostInvalid), "{host}");
+        assert_eq!(check_host(host.as_bytes(), 0, limits), Err(Reject::HostInvalid), "{host}");
     }
-    assert_eq!(check_host(&[b'h'; 256], limits), Err(Reject::HostInvalid));
+    assert_eq!(check_host(&[b'h'; 256], 0, limits), Err(Reject::HostInvalid));
 }
