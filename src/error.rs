@@ -144,6 +144,8 @@ pub enum Error {
     InvalidField,
     /// The body is not what it says it is (UTF-8, multipart).
     InvalidBody(&'static str),
+    /// The content is of a type that the handler does not take; answered with 415.
+    UnsupportedMediaType,
     /// The server is stopping and takes no new work.
     ShuttingDown,
     /// The application's own failure.
@@ -169,6 +171,7 @@ impl fmt::Display for Error {
             Error::BodyTooLarge { limit } => write!(f, "the request body is longer than {limit} bytes"),
             Error::InvalidField => f.write_str("a name or value that cannot stand in a response head"),
             Error::InvalidBody(what) => write!(f, "invalid request body: {what}"),
+            Error::UnsupportedMediaType => f.write_str("the content is not of a type that is taken here"),
             Error::ShuttingDown => f.write_str("the server is stopping"),
             Error::HandlerFailed(source) => write!(f, "the handler failed: {source}"),
         }

@@ -175,6 +175,30 @@ impl Default for Limits {
     }
 }
 
+/// Limits of one form (`multipart/form-data`); its size as a whole is bounded by `body_bytes_max` or the route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MultipartLimits {
+    /// Parts of one form; 413 beyond it. Each costs an allocation or three and a call of the handler.
+    pub parts_max: u32,
+    /// Bytes of the field lines of one part, kept until they are complete; 413 beyond it.
+    pub header_bytes_max: usize,
+    /// Bytes in front of the first boundary, and bytes behind the last one, that mean nothing; 413 beyond it. Browsers
+    /// send none but a line end.
+    pub margin_bytes_max: usize,
+}
+
+impl MultipartLimits {
+    /// The defaults.
+    pub const DEFAULT: MultipartLimits =
+        MultipartLimits { parts_max: 1_000, header_bytes_max: 8 * 1024, margin_bytes_max: 8 * 1024 };
+}
+
+impl Default for MultipartLimits {
+    fn default() -> Self {
+        MultipartLimits::DEFAULT
+    }
+}
+
 /// Two limits contradict each other; the text says which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitConflict(pub &'static str);

@@ -5,6 +5,8 @@
 
 #[path = "../fuzz/files.rs"]
 mod files;
+#[path = "../fuzz/forms.rs"]
+mod forms;
 #[path = "../fuzz/invariants.rs"]
 mod invariants;
 #[path = "../fuzz/operations.rs"]
@@ -54,6 +56,11 @@ fn response() {
 #[test]
 fn cycle() {
     replay("cycle", operations::cycle);
+}
+
+#[test]
+fn multipart() {
+    replay("multipart", forms::multipart);
 }
 
 #[test]

@@ -186,6 +186,19 @@ fn coordinators_of_every_kind() {
 }
 
 #[test]
+fn upload_form_reads_part_by_part() {
+    assert_prints(
+        "upload_form",
+        &[
+            "form: (200, \"[title = Summer][sea.png: 300000 bytes]\")",
+            "cut off: 400",
+            "no form: 415",
+            "a long title: 413",
+        ],
+    );
+}
+
+#[test]
 fn timeout_race_has_one_end_whoever_wins() {
     for _ in 0..5 {
         let line = printed("timeout_race");

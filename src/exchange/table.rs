@@ -315,6 +315,9 @@ impl Exchanges {
                     Error::LimitReached { limit: WORKER_QUEUE_LIMIT } => EndReason::Overload,
                     _ => EndReason::HandlerFailed,
                 };
+                if let Some(status) = request_fault(&error) {
+                    core.failure_status.set(status);
+                }
                 core.with_rare(|rare| rare.seldom().fault = Some(error));
                 life::Outcome::Failed(reason)
             }
@@ -535,6 +538,17 @@ fn set_error_status(core: &Core, status: u16) -> u16 {
     response.set_error_status(status);
     core.output.borrow_mut().clear_body();
     status
+}
+
+/// The status for what is the request's fault and not the handler's, where a handler ends with it.
+fn request_fault(error: &Error) -> Option<u16> {
+    match error {
+        Error::UnsupportedMediaType => Some(415),
+        Error::InvalidBody(_) => Some(400),
+        Error::BodyTooLarge { .. } => Some(413),
+        Error::LimitReached { limit } if super::multipart::LIMIT_NAMES.contains(limit) => Some(413),
+        _ => None,
+    }
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
