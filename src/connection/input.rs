@@ -163,16 +163,17 @@ impl Service {
             self.perform(connection, actions);
             return loan;
         }
+        let wait = route.map_or_else(Default::default, |route| route.wait);
         let exchange = self.exchanges.begin(Begin {
             owner: connection.key.to_u64(),
             coordinated: route.is_some_and(|route| route.make_coordinator.is_some()),
             has_body: framing.body != BodyKind::None,
-            wait: route.map_or_else(Default::default, |route| route.wait),
+            wait,
             expects_continue: framing.expects_continue,
             sync_only: route.and_then(|route| route.sync_only),
         });
         if let Some(limit) = limit.filter(|_| framing.body != BodyKind::None) {
-            self.exchanges.set_body_limit(exchange, limit);
+            self.exchanges.set_body_limit(exchange, limit, wait);
         }
         let is_safe = is_safe(head);
         let mut entry = InFlight::new(exchange, sequence, reply, is_safe, target);

@@ -4,7 +4,7 @@
 use super::{
     Exchanges,
     counters::up,
-    life::{Event, Phase},
+    life::{Event, Phase, Wait},
     output::OutputQueue,
     request::HeadHolder,
     response::ResponseParts,
@@ -35,10 +35,14 @@ impl Exchanges {
         Ok(())
     }
 
-    /// How long the body may become while all of it is buffered.
-    pub(crate) fn set_body_limit(&self, key: Key, limit: u64) {
+    /// How long the body may become, and whether all of it is buffered.
+    pub(crate) fn set_body_limit(&self, key: Key, limit: u64, wait: Wait) {
         if let Some(core) = self.core(key) {
-            core.input.borrow_mut().set_limit(limit);
+            let mut input = core.input.borrow_mut();
+            input.set_limit(limit);
+            if wait == Wait::WholeBody {
+                input.widen();
+            }
         }
     }
 

@@ -160,6 +160,9 @@ impl Exchange {
 
     /// The handler that `service` starts waits for this much of the body (L-18).
     pub fn wait_for_body(&mut self, wait: Wait) {
+        if wait == Wait::WholeBody {
+            self.core.input.borrow_mut().widen();
+        }
         self.core.intend(|intents| intents.wait = wait);
     }
 

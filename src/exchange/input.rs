@@ -75,9 +75,17 @@ impl InputQueue {
 
     /// Bounds the body, if there is one.
     pub(crate) fn set_limit(&mut self, limit: u64) {
-        let Some(body) = &mut self.body else { return };
-        body.limit = limit;
-        body.window = body.window.max(usize::try_from(limit).unwrap_or(usize::MAX).min(BUFFERED_WINDOW_MAX));
+        if let Some(body) = &mut self.body {
+            body.limit = limit;
+        }
+    }
+
+    /// Makes room for the whole body, as far as it is bounded: nobody reads before it is there.
+    pub(crate) fn widen(&mut self) {
+        if let Some(body) = &mut self.body {
+            let limit = usize::try_from(body.limit).unwrap_or(usize::MAX);
+            body.window = body.window.max(limit.min(BUFFERED_WINDOW_MAX));
+        }
     }
 
     /// Adds received bytes. True when the reader waits and is to be told.
@@ -170,3 +178,20 @@ impl InputQueue {
 
 /// A buffered body may wait whole, up to this.
 const BUFFERED_WINDOW_MAX: usize = 64 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A route that allows long bodies still keeps no more than the window of one that is read as it comes.
+    #[test]
+    fn a_bound_opens_no_window() {
+        let mut input = InputQueue::default();
+        input.reset(true, 64);
+        input.set_limit(1000);
+        assert_eq!(input.room(), 64);
+        input.widen();
+        assert_eq!(input.room(), 1000);
+        assert!(input.push(Bytes::from(vec![0; 1001])).is_err());
+    }
+}

@@ -13,6 +13,9 @@ pub struct PartHead {
 
 type Invalid = &'static str;
 
+/// A name and its value, unquoted.
+type Parameter<'a> = (&'a [u8], Vec<u8>);
+
 impl PartHead {
     /// The name of the form's field.
     pub fn name(&self) -> &str {
@@ -155,7 +158,7 @@ impl<'a> Parameters<'a> {
         (value[..end].trim_ascii(), Parameters(&value[end..]))
     }
 
-    fn next_parameter(&mut self) -> std::result::Result<Option<(&'a [u8], Vec<u8>)>, Invalid> {
+    fn next_parameter(&mut self) -> std::result::Result<Option<Parameter<'a>>, Invalid> {
         const INVALID: Invalid = "a form has an invalid parameter";
         let mut rest = self.0.trim_ascii();
         while let Some(after) = rest.strip_prefix(b";") {
