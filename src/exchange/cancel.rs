@@ -1,7 +1,7 @@
 //! Tells whatever an exchange has started that the exchange is over (L-16).
 
 use super::async_context::ContextCore;
-use crate::error::EndReason;
+use crate::error::{EndReason, Result};
 use std::{sync::Arc, time::Duration};
 
 /// Fires once, when the end of the exchange is decided, whatever the reason.
@@ -26,8 +26,11 @@ impl CancelToken {
     }
 
     /// Runs `hook` on the exchange's shard when it ends; at once, here, if it has ended already.
-    pub fn on_cancel(&self, hook: impl FnOnce(EndReason) + Send + 'static) {
-        self.core.shared.on_end(Box::new(hook));
+    ///
+    /// # Errors
+    /// `LimitReached` when 1,024 hooks wait for this exchange; the hook is dropped.
+    pub fn on_cancel(&self, hook: impl FnOnce(EndReason) + Send + 'static) -> Result<()> {
+        self.core.shared.on_end(Box::new(hook))
     }
 
     /// When the exchange's timeout will fire, on the shard's clock.

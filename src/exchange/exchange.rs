@@ -463,7 +463,8 @@ impl Exchange {
 
     // ---- attributes -----------------------------------------------------------------------------------------
 
-    /// Keeps a value with the exchange, one of each type; gives the one before back.
+    /// Keeps a value with the exchange, one of each type; gives the one before back. So there are never more
+    /// than the program has types for it.
     pub fn set_attribute<T: Any>(&mut self, value: T) -> Option<T> {
         let before = self.take_attribute();
         let attribute = (TypeId::of::<T>(), Box::new(value) as Box<dyn Any>);

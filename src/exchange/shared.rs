@@ -4,7 +4,7 @@
 //! others read; nobody decides anything by it that is not checked again on the shard (L-5).
 
 use super::core::push_first;
-use crate::error::EndReason;
+use crate::error::{EndReason, Error, Result};
 use std::sync::{
     Mutex, PoisonError,
     atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
@@ -12,6 +12,9 @@ use std::sync::{
 
 /// Called once, on the owning shard, when the exchange ends.
 pub(crate) type CancelHook = Box<dyn FnOnce(EndReason) + Send>;
+
+/// Hooks that may wait for one exchange: work started for a request is bounded like its tasks.
+const HOOKS_MAX: usize = 1024;
 
 /// The part of an exchange that is not confined to its shard.
 pub(crate) struct Shared {
@@ -74,15 +77,21 @@ impl Shared {
     }
 
     /// Adds a hook; runs it here if the exchange has ended already.
-    pub(crate) fn on_end(&self, hook: CancelHook) {
+    pub(crate) fn on_end(&self, hook: CancelHook) -> Result<()> {
         let mut hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
         match self.ended() {
+            None if hooks.as_ref().is_some_and(|hooks| hooks.len() >= HOOKS_MAX) => {
+                // The hook's own destructor runs where nothing is locked.
+                drop(hooks);
+                return Err(Error::LimitReached { limit: "cancel hooks" });
+            }
             None => push_first(hooks.get_or_insert_default(), hook),
             Some(reason) => {
                 drop(hooks);
                 hook(reason);
             }
         }
+        Ok(())
     }
 
     pub(crate) fn cycle(&self) -> u32 {
@@ -126,5 +135,30 @@ impl Shared {
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").field("ended", &self.ended()).field("queued", &self.queued()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn hooks_are_bounded_until_the_end_and_run_once() {
+        let (shared, ran) = (Shared::new(0), Arc::new(AtomicU32::new(0)));
+        let add = || {
+            let ran = ran.clone();
+            shared.on_end(Box::new(move |_| {
+                ran.fetch_add(1, Ordering::Relaxed);
+            }))
+        };
+        for _ in 0..HOOKS_MAX {
+            add().unwrap();
+        }
+        assert!(matches!(add(), Err(Error::LimitReached { limit: "cancel hooks" })));
+        shared.end(EndReason::Completed);
+        assert_eq!(ran.load(Ordering::Relaxed) as usize, HOOKS_MAX);
+        add().unwrap();
+        assert_eq!(ran.load(Ordering::Relaxed) as usize, HOOKS_MAX + 1);
     }
 }

@@ -323,7 +323,7 @@ fn l_16_the_end_fires_the_token_and_drops_the_future_on_its_shard() {
     let handler = asynchronous(async move |x: &mut Exchange| {
         let _guard = Guard(events.clone());
         let seen = seen.clone();
-        x.cancel_token().on_cancel(move |reason| *seen.lock().unwrap() = Some(reason));
+        x.cancel_token().on_cancel(move |reason| *seen.lock().unwrap() = Some(reason)).unwrap();
         std::future::pending::<()>().await;
     });
     let key = world.get_with(handler);
