@@ -185,6 +185,59 @@ fn a_sweep_finds_a_rate_and_draws_the_curve() {
     assert!(folder.text("a.svg").contains("Latency against offered load"));
 }
 
+/// Starts a run that is longer than anybody waits, and gives it when its first interval is in the file.
+fn long_run(server: &Server, file: &str, more: &[&str]) -> std::process::Child {
+    let url = url(server, "/plaintext");
+    let words =
+        ["bench", &url, "--time", "1h", "--warm-up", "0s", "-c", "4", "--timeout", "30s", "--save", file];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_shardlet"));
+    let run =
+        command.args(words).args(more).stdout(std::process::Stdio::piped()).spawn().expect("the tool starts");
+    let begun = || fs::read_to_string(file).is_ok_and(|text| text.contains("#[Interval: "));
+    assert!(wait_for(common::DEADLINE, begun), "no interval was written");
+    run
+}
+
+fn interrupt(run: &std::process::Child) {
+    let sent = Command::new("kill").args(["-s", "INT", &run.id().to_string()]).status();
+    assert!(sent.expect("kill runs").success());
+}
+
+/// Ctrl-C: what was measured is told and saved, marked as partial, with the exit code of shells; a second one ends the
+/// tool at once, whatever it waits for.
+#[test]
+fn an_interrupted_run_tells_what_it_has() {
+    for_each_driver(|driver| {
+        for pace in [&["--rate", "500"][..], &["--closed"]] {
+            let (server, folder) = (demo(driver), Folder::new());
+            let file = folder.path("a.hlog");
+            let run = long_run(&server, &file, &[pace, &["--driver", driver]].concat());
+            interrupt(&run);
+            let ended = run.wait_with_output().expect("it ends");
+            let screen = String::from_utf8_lossy(&ended.stdout).into_owned();
+            assert_eq!(ended.status.code(), Some(130), "{screen}");
+            assert!(screen.contains("PARTIAL: interrupted after"), "{screen}");
+            let again = bench(&["report", &file]);
+            let requests =
+                |text: &str| text.lines().find(|line| line.starts_with("requests")).map(str::to_owned);
+            assert!(again.stdout.contains("PARTIAL"), "{}", again.stdout);
+            assert_eq!(requests(&again.stdout), requests(&screen), "the file says what the screen said");
+        }
+        let (server, folder) = (demo(driver), Folder::new());
+        let run = long_run(&server, &folder.path("b.hlog"), &["--rate", "500"]);
+        server.signal("STOP");
+        let mut run = run;
+        let ended = wait_for(common::DEADLINE, || {
+            interrupt(&run);
+            thread::sleep(Duration::from_millis(20));
+            run.try_wait().expect("wait").is_some()
+        });
+        server.signal("CONT");
+        assert!(ended, "two interrupts did not end it");
+        assert_eq!(run.wait().expect("wait").code(), Some(130));
+    });
+}
+
 #[test]
 fn what_cannot_be_measured_is_said_with_its_exit_code() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());

@@ -110,6 +110,19 @@ pub struct ClientEnd {
     pub rest_start: Duration,
     /// When the last answer came, after the start of the measured part.
     pub last_answer: Duration,
+    /// How long the measured part was, if it was cut short.
+    pub cut_short: Option<Duration>,
+}
+
+/// Where a shard keeps its client for the words to begin and to end.
+#[derive(Debug, Default)]
+pub struct Place(pub RefCell<Option<Rc<Client>>>);
+
+/// Ends the measured part of this shard's client now.
+pub fn cut_short(shard: &Shard) {
+    if let Some(client) = shard.local(Place::default).0.borrow().as_ref() {
+        client.cut_short();
+    }
 }
 
 /// A generator shard's client.
@@ -137,6 +150,7 @@ struct State {
     effort_start: Option<(Duration, Duration)>,
     effort: ShardEffort,
     last_answer: Duration,
+    cut_short: Option<Duration>,
     body_hashes: HashMap<u32, u64>,
     /// Links with requests queued in this pump.
     dirty: Vec<u32>,
@@ -162,6 +176,7 @@ impl Client {
             effort_start: None,
             effort: ShardEffort::default(),
             last_answer: Duration::ZERO,
+            cut_short: None,
             body_hashes: HashMap::new(),
             dirty: Vec::new(),
             ended: false,
@@ -199,7 +214,20 @@ impl Client {
             rest: std::mem::take(&mut state.recorder),
             rest_start: state.interval_start,
             last_answer: state.last_answer,
+            cut_short: state.cut_short,
         }
+    }
+
+    /// Ends the measured part now; what is under way is still awaited.
+    fn cut_short(&self) {
+        let mut state = self.state.borrow_mut();
+        let now = if state.start.is_some() {
+            self.run_time(&state, self.shard.read_clock())
+        } else {
+            Duration::ZERO
+        };
+        let measured = state.schedule.cut_short(now);
+        state.cut_short.get_or_insert(measured);
     }
 
     fn me(&self) -> Rc<Client> {
@@ -403,8 +431,7 @@ impl Client {
     }
 
     fn measure_effort(&self, state: &mut State, now: Duration) {
-        let schedule = &self.options.schedule;
-        let measured = schedule.warm_up..schedule.warm_up + schedule.time;
+        let measured = state.schedule.measured();
         match state.effort_start {
             None if now >= measured.start => state.effort_start = Some((thread_time(), now)),
             Some((busy, since)) if now < measured.end || state.effort.elapsed.is_zero() => {
@@ -438,16 +465,16 @@ impl Client {
     }
 
     fn end_if_over(&self, state: &mut State, now: Duration) {
-        let options = &self.options.schedule;
-        let over = now >= options.warm_up + options.time;
-        if over && now >= options.warm_up + options.time + self.options.timeout {
+        let measured = state.schedule.measured();
+        let over = now >= measured.end;
+        if over && now >= measured.end + self.options.timeout {
             let unsent = state.schedule.abandon();
             state.recorder.failed_without_ticket(ErrorKind::NotSent, unsent);
             (0..state.links.len() as u32).for_each(|index| self.lose(state, index, ErrorKind::Timeout));
         }
         if over && state.schedule.is_drained(now) {
             state.ended = true;
-            state.last_answer = state.last_answer.saturating_sub(options.warm_up);
+            state.last_answer = state.last_answer.saturating_sub(measured.start);
             state.waiting.take().into_iter().for_each(Waker::wake);
         }
     }

@@ -9,7 +9,7 @@ use super::{
     args::{Action, BenchArgs, CompareArgs, MergeArgs, ReportArgs, RunArgs},
     compare::{self, CompareOptions, Comparison, Side},
     error::LoadError,
-    merge,
+    interrupt, merge,
     output::{self, Output},
     plan::Plan,
     report::charts,
@@ -43,7 +43,8 @@ fn measure(args: &RunArgs) -> Result<u8, LoadError> {
     let plan = Plan::new(args)?;
     plan.notes.iter().for_each(|note| eprintln!("note: {note}"));
     let result = run::run(plan, &args.output)?;
-    output::present(&result, &args.output)
+    let code = output::present(&result, &args.output)?;
+    Ok(if result.meta.cut_short_s.is_some() { interrupt::EXIT_CODE } else { code })
 }
 
 fn compare(args: &CompareArgs) -> Result<u8, LoadError> {

@@ -47,9 +47,24 @@ struct IntervalLine {
 #[derive(Debug, Serialize, Deserialize)]
 struct EndLine {
     elapsed_s: f64,
+    #[serde(default)]
+    cut_short_s: Option<f64>,
     health: Option<Health>,
     #[serde(default)]
     sweep: Vec<SweepPoint>,
+}
+
+/// What is known only at the end of a run.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LogEnd<'a> {
+    /// From the start of the measured part to the last answer.
+    pub elapsed: Duration,
+    /// How long the measured part was, in seconds, if the run was interrupted.
+    pub cut_short_s: Option<f64>,
+    /// The generator's verdict.
+    pub health: Option<&'a Health>,
+    /// Points of a sweep.
+    pub sweep: &'a [SweepPoint],
 }
 
 /// Writes one result.
@@ -110,9 +125,13 @@ impl<W: Write> LogWriter<W> {
     ///
     /// # Errors
     /// What `out` answers.
-    pub fn end(mut self, elapsed: Duration, health: Option<&Health>, sweep: &[SweepPoint]) -> io::Result<W> {
-        let line =
-            EndLine { elapsed_s: elapsed.as_secs_f64(), health: health.cloned(), sweep: sweep.to_vec() };
+    pub fn end(mut self, end: &LogEnd<'_>) -> io::Result<W> {
+        let line = EndLine {
+            elapsed_s: end.elapsed.as_secs_f64(),
+            cut_short_s: end.cut_short_s,
+            health: end.health.cloned(),
+            sweep: end.sweep.to_vec(),
+        };
         writeln!(self.out, "{END}{}]", serde_json::to_string(&line)?)?;
         self.out.flush()?;
         Ok(self.out)
@@ -135,6 +154,17 @@ impl<W: Write> LogWriter<W> {
         let entry = self.line.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         self.out.write_all(&self.line[entry..])
     }
+}
+
+/// What stood at the end of a file; empty if it has no end.
+#[derive(Debug, Default)]
+pub struct SavedEnd {
+    /// From the start of the measured part to the last answer.
+    pub elapsed: Duration,
+    /// How long the measured part was, in seconds, if the run was interrupted.
+    pub cut_short_s: Option<f64>,
+    /// The generator's verdict.
+    pub health: Option<Health>,
 }
 
 /// One interval from a file.
@@ -213,19 +243,21 @@ impl<R: BufRead> LogReader<R> {
         if intervals.rows().is_empty() {
             return Err(self.wrong("no histogram in it"));
         }
-        let meta = self.meta();
+        let mut meta = self.meta();
         let (mut health, mut sweep) = (None, Vec::new());
         if let Some(end) = self.end {
             elapsed = Duration::try_from_secs_f64(end.elapsed_s).unwrap_or(elapsed);
+            meta.cut_short_s = end.cut_short_s;
             (health, sweep) = (end.health, end.sweep);
         }
         Ok(RunResult { meta, elapsed, totals, intervals, health, sweep })
     }
 
-    /// What stood at the end of the file: the time it took and the generator's verdict. Ask after the last interval.
-    pub fn end(self) -> (Option<Duration>, Option<Health>) {
-        let Some(end) = self.end else { return (None, None) };
-        (Duration::try_from_secs_f64(end.elapsed_s).ok(), end.health)
+    /// What stood at the end of the file. Ask after the last interval.
+    pub fn end(self) -> SavedEnd {
+        let Some(end) = self.end else { return SavedEnd::default() };
+        let elapsed = Duration::try_from_secs_f64(end.elapsed_s).unwrap_or_default();
+        SavedEnd { elapsed, cut_short_s: end.cut_short_s, health: end.health }
     }
 
     fn take_line(&mut self, line: &[u8]) -> Result<Option<SavedInterval>, String> {

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     health::Health,
-    interval_log::{LogReader, LogWriter, SavedInterval},
+    interval_log::{LogEnd, LogReader, LogWriter, SavedInterval},
     record::Recorder,
     result::RunMeta,
 };
@@ -54,14 +54,17 @@ pub fn merge<R: BufRead, W: Write>(inputs: Vec<R>, out: W) -> io::Result<W> {
         log.interval(start, width, &sum)?;
         end = end.max(start + width);
     }
-    let mut health = None;
+    let (mut health, mut cut_short_s) = (None, None);
     for input in inputs {
-        let (elapsed, one) = input.reader.end();
+        let part = input.reader.end();
         let offset = Duration::try_from_secs_f64(input.started - started).unwrap_or_default();
-        end = end.max(elapsed.unwrap_or_default() + offset);
-        health = worse_of(health, one);
+        end = end.max(part.elapsed + offset);
+        health = worse_of(health, part.health);
+        // A sum with a part that was cut short is partial too.
+        cut_short_s = part.cut_short_s.or(cut_short_s);
     }
-    log.end(end, health.as_ref(), &[])
+    cut_short_s = cut_short_s.map(|_: f64| end.as_secs_f64());
+    log.end(&LogEnd { elapsed: end, cut_short_s, health: health.as_ref(), sweep: &[] })
 }
 
 fn open<R: BufRead>(input: R) -> io::Result<Input<R>> {
@@ -107,6 +110,7 @@ fn sum_of_metas(metas: &[RunMeta], started: f64) -> RunMeta {
         driver: same(|meta| &meta.driver),
         warm_up_s: metas.iter().map(|meta| meta.warm_up_s).fold(0.0, f64::max),
         time_s: metas.iter().map(|meta| meta.time_s).fold(0.0, f64::max),
+        cut_short_s: None,
         started_unix_s: started,
         host: same(|meta| &meta.host),
         label: format!("{} results merged", metas.len()),
@@ -145,7 +149,8 @@ mod tests {
         }
         let mut health = testing::result(100.0, 1, |_| Duration::ZERO).health.expect("made with one");
         health.valid = valid;
-        log.end(Duration::from_secs(seconds), Some(&health), &[]).expect("a Vec takes all")
+        let elapsed = Duration::from_secs(seconds);
+        log.end(&LogEnd { elapsed, health: Some(&health), ..LogEnd::default() }).expect("a Vec takes all")
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! else of the server.
 //!
 //! A run goes down this list: `args` (what was typed) → `plan` (what it means) → `requests` (bytes to send) →
-//! `schedule` (when) → `client` (sockets) → `record`, `intervals`, `health` (what came back) → `result` →
+//! `schedule` (when) → `client` (sockets, cut short by `interrupt`) → `record`, `intervals`, `health` (what came back) → `result` →
 //! `interval_log` and `report` (files and screens). `compare` and `merge` start from saved results.
 
 pub mod args;
@@ -11,6 +11,7 @@ pub mod command;
 pub mod compare;
 pub mod error;
 pub mod health;
+pub mod interrupt;
 pub mod interval_log;
 pub mod intervals;
 pub mod merge;

@@ -35,12 +35,21 @@ pub struct RunMeta {
     pub warm_up_s: f64,
     /// Time asked for, in seconds.
     pub time_s: f64,
+    /// How long the measured part was, in seconds, if the run was interrupted before its time.
+    pub cut_short_s: Option<f64>,
     /// Wall clock at the start of the measured part, in seconds since 1970.
     pub started_unix_s: f64,
     /// Kernel and cores of the generator's machine.
     pub host: String,
     /// A name given with `--label`, or how many results were merged.
     pub label: String,
+}
+
+impl RunMeta {
+    /// How long the measured part was, in seconds.
+    pub fn measured_s(&self) -> f64 {
+        self.cut_short_s.unwrap_or(self.time_s)
+    }
 }
 
 /// A finished run.
@@ -63,7 +72,7 @@ pub struct RunResult {
 impl RunResult {
     /// Answers a second, from the start of the measured part to the last answer.
     pub fn rate(&self) -> f64 {
-        let seconds = self.meta.time_s.max(self.elapsed.as_secs_f64());
+        let seconds = self.meta.measured_s().max(self.elapsed.as_secs_f64());
         self.totals.counters().answered as f64 / seconds.max(1e-9)
     }
 

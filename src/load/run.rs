@@ -2,14 +2,12 @@
 //! interval. A sweep is a row of such runs. Neighbours: `client` on each shard, `interval_log` for what is saved.
 
 use std::{
-    cell::RefCell,
     collections::BTreeMap,
     fs,
     io::BufWriter,
     net::TcpStream,
     num::NonZeroU64,
     path::Path,
-    rc::Rc,
     time::{Duration, SystemTime},
 };
 
@@ -18,10 +16,11 @@ use shards::{DriverChoice, Shard, ShardEnd, Shards};
 
 use super::{
     args::Driver,
-    client::{Client, ClientEnd, ClientOptions, Event},
+    client::{Client, ClientEnd, ClientOptions, Event, Place},
     error::LoadError,
     health::{ClockQuality, Evidence, Health, ShardEffort},
-    interval_log::{LogWriter, unix_seconds},
+    interrupt::Interrupt,
+    interval_log::{LogEnd, LogWriter, unix_seconds},
     intervals::Intervals,
     output::{self, LiveLine, Output},
     plan::Plan,
@@ -40,17 +39,28 @@ const STEP_WARM_UP: Duration = Duration::from_millis(500);
 /// Events that may wait for the collector, for each shard.
 const EVENTS_PER_SHARD: usize = 4;
 
-/// Does what the plan says.
+/// What every step of a run shares.
+struct Run<'a> {
+    plan: &'a Plan,
+    output: &'a Output,
+    interrupt: Interrupt,
+}
+
+/// Does what the plan says, or as much of it as the user waits for.
 ///
 /// # Errors
 /// No connection, no driver, or a file that cannot be written.
 pub fn run(mut plan: Plan, output: &Output) -> Result<RunResult, LoadError> {
     preflight(&plan)?;
-    match plan.sweep.take() {
-        Some(sweep) => run_sweep(&plan, sweep, output),
+    let failed = |error: std::io::Error| LoadError::environment(format!("take over Ctrl-C: {error}"));
+    let interrupt = Interrupt::listen().map_err(failed)?;
+    let sweep = plan.sweep.take();
+    let run = Run { plan: &plan, output, interrupt };
+    match sweep {
+        Some(sweep) => run.sweep(sweep),
         None => {
             let step = Step { pace: plan.pace, warm_up: plan.load.warm_up, time: plan.load.time };
-            run_step(&plan, step, output, output.save.as_deref())
+            run.step(step, output.save.as_deref())
         }
     }
 }
@@ -70,9 +80,9 @@ impl Step {
         Duration::from_millis(wanted.as_millis().clamp(100, 1_000) as u64)
     }
 
-    fn due(&self) -> u64 {
+    fn due(&self, measured: Duration) -> u64 {
         match self.pace {
-            Pace::Open { rate } => (rate * self.time.as_secs_f64()).round() as u64,
+            Pace::Open { rate } => (rate * measured.as_secs_f64()).round() as u64,
             Pace::Closed => 0,
         }
     }
@@ -88,27 +98,84 @@ fn preflight(plan: &Plan) -> Result<(), LoadError> {
     }
 }
 
-fn run_sweep(plan: &Plan, mut sweep: Sweep, output: &Output) -> Result<RunResult, LoadError> {
-    let mut kept: Option<RunResult> = None;
-    let mut warm_up = plan.load.warm_up;
-    while let Some(rate) = sweep.next_rate() {
-        let step = Step { pace: Pace::Open { rate }, warm_up, time: plan.load.step_time };
-        let partial = output.save.as_ref().map(|file| file.with_extension("partial"));
-        let result = run_step(plan, step, output, partial.as_deref())?;
-        let point = point_of(&result, rate, &sweep);
-        let better = point.clone().judged(sweep.goal()).kept && sweep.best().is_none_or(|best| rate > best);
-        sweep.record(point);
-        if better || kept.is_none() {
-            kept = Some(result);
-            keep_file(partial.as_deref(), output.save.as_deref())?;
-        } else if let Some(partial) = partial {
-            let _ = fs::remove_file(partial);
+impl Run<'_> {
+    fn sweep(&self, mut sweep: Sweep) -> Result<RunResult, LoadError> {
+        let (load, save) = (&self.plan.load, self.output.save.as_ref());
+        let mut kept: Option<RunResult> = None;
+        let mut warm_up = load.warm_up;
+        while let Some(rate) = sweep.next_rate() {
+            let step = Step { pace: Pace::Open { rate }, warm_up, time: load.step_time };
+            let partial = save.map(|file| file.with_extension("partial"));
+            let result = self.step(step, partial.as_deref())?;
+            let cut_short = result.meta.cut_short_s.is_some();
+            // A step that was cut short is no point of the curve; it is all there is if it was the first.
+            let better = !cut_short && {
+                let point = point_of(&result, rate, &sweep);
+                let better =
+                    point.clone().judged(sweep.goal()).kept && sweep.best().is_none_or(|best| rate > best);
+                sweep.record(point);
+                better
+            };
+            if better || kept.is_none() {
+                kept = Some(result);
+                keep_file(partial.as_deref(), save.map(|file| file.as_path()))?;
+            } else if let Some(partial) = partial {
+                let _ = fs::remove_file(partial);
+            }
+            if cut_short {
+                break;
+            }
+            warm_up = warm_up.min(STEP_WARM_UP);
         }
-        warm_up = warm_up.min(STEP_WARM_UP);
+        let mut result = kept.ok_or_else(|| LoadError::usage("a sweep without a step"))?;
+        result.sweep = sweep.into_points();
+        if self.interrupt.is_set() {
+            result.meta.cut_short_s.get_or_insert(result.meta.time_s);
+        }
+        Ok(result)
     }
-    let mut result = kept.ok_or_else(|| LoadError::usage("a sweep without a step"))?;
-    result.sweep = sweep.into_points();
-    Ok(result)
+
+    fn step(&self, step: Step, save: Option<&Path>) -> Result<RunResult, LoadError> {
+        let plan = self.plan;
+        let clock = ClockQuality::measure();
+        let (events_in, events) = bounded(EVENTS_PER_SHARD * plan.shards as usize);
+        let (spares, spares_out) = bounded(EVENTS_PER_SHARD * plan.shards as usize);
+        let shards = start_shards(plan, step, &events_in, &spares_out)?;
+        // The channel ends when the last shard has ended.
+        drop(events_in);
+        await_connections(&events, plan)?;
+        let started = begin(&shards, step)?;
+        self.interrupt.watch(shards.handles());
+        let mut meta = meta_of(plan, step, shards.report().driver.name(), started, &self.output.label);
+        let mut collector = Collector::new(plan, step, spares, self.output.quiet);
+        collector.log = save.map(|file| begin_log(file, &meta)).transpose()?;
+        for event in events {
+            collector.take(event)?;
+        }
+        let ends = shards.join().into_iter().map(end_of).collect::<Result<Vec<ClientEnd>, LoadError>>()?;
+        let efforts: Vec<ShardEffort> = ends.iter().map(|end| end.effort).collect();
+        let last_answer = ends.iter().map(|end| end.last_answer).max().unwrap_or_default();
+        let cut_short = ends.iter().filter_map(|end| end.cut_short).max();
+        let measured = cut_short.unwrap_or(step.time);
+        meta.cut_short_s = cut_short.map(|time| time.as_secs_f64());
+        collector.finish(ends)?;
+        let elapsed = last_answer.max(measured);
+        let evidence = Evidence {
+            pace: step.pace,
+            recorder: &collector.totals,
+            efforts: &efforts,
+            due: step.due(measured),
+            clock,
+        };
+        let health = Health::judge(&evidence);
+        if let Some(log) = collector.log.take() {
+            let end =
+                LogEnd { elapsed, cut_short_s: meta.cut_short_s, health: Some(&health), ..LogEnd::default() };
+            log.end(&end).map_err(|error| not_saved(&error))?;
+        }
+        let (totals, intervals) = (collector.totals, collector.intervals);
+        Ok(RunResult { meta, elapsed, totals, intervals, health: Some(health), sweep: Vec::new() })
+    }
 }
 
 fn keep_file(partial: Option<&Path>, file: Option<&Path>) -> Result<(), LoadError> {
@@ -130,40 +197,6 @@ fn point_of(result: &RunResult, rate: f64, sweep: &Sweep) -> SweepPoint {
         kept: false,
     }
 }
-
-fn run_step(plan: &Plan, step: Step, output: &Output, save: Option<&Path>) -> Result<RunResult, LoadError> {
-    let clock = ClockQuality::measure();
-    let (events_in, events) = bounded(EVENTS_PER_SHARD * plan.shards as usize);
-    let (spares, spares_out) = bounded(EVENTS_PER_SHARD * plan.shards as usize);
-    let shards = start_shards(plan, step, &events_in, &spares_out)?;
-    // The channel ends when the last shard has ended.
-    drop(events_in);
-    await_connections(&events, plan)?;
-    let started = begin(&shards, step)?;
-    let meta = meta_of(plan, step, shards.report().driver.name(), started, &output.label);
-    let mut collector = Collector::new(plan, step, spares, output.quiet);
-    collector.log = save.map(|file| begin_log(file, &meta)).transpose()?;
-    for event in events {
-        collector.take(event)?;
-    }
-    let ends = shards.join().into_iter().map(end_of).collect::<Result<Vec<ClientEnd>, LoadError>>()?;
-    let efforts: Vec<ShardEffort> = ends.iter().map(|end| end.effort).collect();
-    let last_answer = ends.iter().map(|end| end.last_answer).max().unwrap_or_default();
-    collector.finish(ends)?;
-    let elapsed = last_answer.max(step.time);
-    let recorder = &collector.totals;
-    let health =
-        Health::judge(&Evidence { pace: step.pace, recorder, efforts: &efforts, due: step.due(), clock });
-    if let Some(log) = collector.log.take() {
-        log.end(elapsed, Some(&health), &[]).map_err(|error| not_saved(&error))?;
-    }
-    let (totals, intervals) = (collector.totals, collector.intervals);
-    Ok(RunResult { meta, elapsed, totals, intervals, health: Some(health), sweep: Vec::new() })
-}
-
-/// Where a shard keeps its client for the word to begin.
-#[derive(Default)]
-struct Place(RefCell<Option<Rc<Client>>>);
 
 fn start_shards(
     plan: &Plan,
@@ -284,6 +317,7 @@ fn meta_of(plan: &Plan, step: Step, driver: &str, started: f64, label: &str) -> 
         driver: driver.to_owned(),
         warm_up_s: step.warm_up.as_secs_f64(),
         time_s: step.time.as_secs_f64(),
+        cut_short_s: None,
         started_unix_s: started,
         host: host(),
         label: label.to_owned(),

@@ -206,11 +206,28 @@ impl Schedule {
         self.total - self.issued.max(self.first_measured).min(self.total)
     }
 
+    /// Nothing is due any more after `now`: the measured part ends here, if it has not ended before. Answers how long it
+    /// was.
+    pub fn cut_short(&mut self, now: Duration) -> Duration {
+        let measured = now.saturating_sub(self.options.warm_up).min(self.options.time);
+        self.options.time = measured;
+        if let Pace::Open { rate } = self.options.pace {
+            let due = share_of(requests_within(rate, now), self.options.shard);
+            self.total = self.total.min(due.max(self.issued));
+        }
+        measured
+    }
+
+    /// The measured part begins and ends here.
+    pub fn measured(&self) -> std::ops::Range<Duration> {
+        self.options.warm_up..self.options.warm_up + self.options.time
+    }
+
     fn is_over(&self, now: Duration) -> bool {
         match self.options.pace {
             _ if self.abandoned => true,
             Pace::Open { .. } => self.issued >= self.total,
-            Pace::Closed => now >= self.options.warm_up + self.options.time,
+            Pace::Closed => now >= self.measured().end,
         }
     }
 

@@ -66,6 +66,7 @@ pub(crate) fn meta(rate: f64, time: u64) -> RunMeta {
         driver: "uring".to_owned(),
         warm_up_s: 1.0,
         time_s: time as f64,
+        cut_short_s: None,
         started_unix_s: 1_700_000_000.25,
         host: "Linux 6.18, 2 cores".to_owned(),
         label: String::new(),

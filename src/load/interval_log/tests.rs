@@ -11,7 +11,8 @@ fn written(seconds: u64) -> Vec<u8> {
             .expect("a Vec takes all");
     }
     let health = testing::result(500.0, seconds, |_| Duration::from_micros(100)).health;
-    log.end(Duration::from_millis(seconds * 1_000 + 7), health.as_ref(), &[]).expect("a Vec takes all")
+    let elapsed = Duration::from_millis(seconds * 1_000 + 7);
+    log.end(&LogEnd { elapsed, health: health.as_ref(), ..LogEnd::default() }).expect("a Vec takes all")
 }
 
 #[test]

@@ -79,9 +79,13 @@ fn load_line(result: &RunResult) -> String {
         (false, _) => "CLOSED loop: the server sets the pace, its pauses are hidden".to_owned(),
     };
     let keep = if meta.keep_alive { "" } else { ", a new one for each request" };
+    let partial = meta.cut_short_s.map(|seconds| format!("; PARTIAL: interrupted after {seconds:.1} s"));
     format!(
-        "{pace}; {} connections{keep}; {} s after {} s of warm-up",
-        meta.connections, meta.time_s, meta.warm_up_s
+        "{pace}; {} connections{keep}; {} s after {} s of warm-up{}",
+        meta.connections,
+        meta.time_s,
+        meta.warm_up_s,
+        partial.unwrap_or_default()
     )
 }
 

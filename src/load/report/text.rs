@@ -60,6 +60,9 @@ fn head(lines: &mut Vec<String>, result: &RunResult) {
         let _ = write!(line, " after {} s of warm-up", meta.warm_up_s);
     }
     lines.push(line);
+    if let Some(seconds) = meta.cut_short_s {
+        lines.push(format!("PARTIAL: interrupted after {seconds:.1} s; the figures are of that time"));
+    }
 }
 
 fn verdict(lines: &mut Vec<String>, health: Option<&Health>) {
