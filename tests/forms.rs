@@ -98,7 +98,7 @@ fn a_form_in_tiny_pieces_is_the_same_form() {
     });
 }
 
-/// The chunks that the handler sees stay small, and so does the window: neither grows with the file.
+/// No chunk that the handler sees grows with the file; that the window does not either is tested with the input queue.
 #[test]
 fn a_file_of_ten_megabytes_passes_through() {
     for_each_server(|address| {
