@@ -386,11 +386,15 @@ impl<T> Future for Submitted<T> {
     type Output = Result<T>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        // A waker is code of somebody else: cloned before the lock is taken, the one before it dropped (as
+        // locals are, in reverse) after the lock is given back.
+        let waker = context.waker().clone();
+        let _before;
         let mut slot = self.answer.slot.lock().expect("nobody panics holding it");
         match std::mem::replace(&mut slot.state, AnswerState::Taken) {
             AnswerState::Waiting => {
                 slot.state = AnswerState::Waiting;
-                slot.waker = Some(context.waker().clone());
+                _before = slot.waker.replace(waker);
                 Poll::Pending
             }
             AnswerState::Done(value) => Poll::Ready(Ok(value)),
@@ -405,3 +409,7 @@ impl<T> fmt::Debug for Submitted<T> {
         f.write_str("Submitted")
     }
 }
+
+#[cfg(test)]
+#[path = "handle_tests.rs"]
+mod tests;

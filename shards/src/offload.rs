@@ -160,11 +160,15 @@ thread_local! {
 
 /// Puts a result into its place, if somebody still waits there. Runs on the shard.
 fn deliver<T: 'static>(key: Key, result: Result<T>) {
-    let waiting = PLACES.with_borrow_mut(|places| {
-        let place = places.get_mut(key)?;
-        Some(std::mem::replace(place, Place::Done(Box::new(result))))
+    let mut result = Place::Done(Box::new(result));
+    // Swapped, so that a result that nobody waits for any more is dropped with nothing borrowed: its destructor may
+    // offload again.
+    PLACES.with_borrow_mut(|places| {
+        if let Some(place) = places.get_mut(key) {
+            std::mem::swap(place, &mut result);
+        }
     });
-    if let Some(Place::Waiting(Some(waker))) = waiting {
+    if let Place::Waiting(Some(waker)) = result {
         waker.wake();
     }
 }
@@ -184,15 +188,15 @@ impl<T: 'static> Future for Offload<T> {
     /// # Panics
     /// If it is polled again after it gave the result.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
-        let done = PLACES.with_borrow_mut(|places| {
+        let waker = context.waker().clone();
+        // What was in the place comes out, so that the waker before this one is dropped with nothing borrowed.
+        let before = PLACES.with_borrow_mut(|places| {
             match places.get_mut(self.key).expect("an Offload is not polled after its result") {
-                Place::Waiting(Some(waker)) => waker.clone_from(context.waker()),
-                Place::Waiting(empty) => *empty = Some(context.waker().clone()),
-                Place::Done(_) => return places.remove(self.key),
+                place @ Place::Waiting(_) => Some(std::mem::replace(place, Place::Waiting(Some(waker)))),
+                Place::Done(_) => places.remove(self.key),
             }
-            None
         });
-        match done {
+        match before {
             Some(Place::Done(result)) => {
                 Poll::Ready(*result.downcast().expect("the place of a result holds that result"))
             }

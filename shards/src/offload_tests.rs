@@ -119,6 +119,49 @@ fn the_result_for_a_future_that_is_gone_is_dropped() {
     assert_eq!((std::sync::Arc::strong_count(&held), places()), (1, 0));
 }
 
+/// Its end uses the table of places, as offloading does.
+struct UsesThePlaces(mpsc::Sender<usize>);
+
+impl Drop for UsesThePlaces {
+    fn drop(&mut self) {
+        let key = PLACES.with_borrow_mut(|places| places.insert(Place::Waiting(None)));
+        let _ = self.0.send(places());
+        PLACES.with_borrow_mut(|places| places.remove(key));
+    }
+}
+
+impl std::task::Wake for UsesThePlaces {
+    fn wake(self: std::sync::Arc<Self>) {}
+}
+
+#[test]
+fn a_waker_that_is_replaced_may_offload_as_it_is_dropped() {
+    let shard = mini_shard(1, 8);
+    let release = occupy(&shard.pool);
+    let mut work = offload(&shard.pool, &shard.home, || 4);
+    let (dropped, seen) = mpsc::channel();
+    let waker = Waker::from(std::sync::Arc::new(UsesThePlaces(dropped)));
+    assert!(Pin::new(&mut work).poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(waker);
+    assert!(seen.try_recv().is_err(), "the place holds it");
+    assert!(Pin::new(&mut work).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert_eq!(seen.try_recv(), Ok(2));
+    drop(release);
+    assert_eq!(shard.block_on(work).expect("it ran"), 4);
+}
+
+#[test]
+fn a_result_that_nobody_waits_for_may_offload_as_it_is_dropped() {
+    let (dropped, seen) = mpsc::channel();
+    let gone = PLACES.with_borrow_mut(|places| {
+        let key = places.insert(Place::Waiting(None));
+        drop(places.remove(key));
+        key
+    });
+    deliver(gone, Ok(UsesThePlaces(dropped)));
+    assert_eq!((seen.try_recv(), places()), (Ok(1), 0));
+}
+
 #[test]
 fn the_result_for_a_shard_that_is_gone_is_dropped_on_the_pool() {
     let shard = mini_shard(1, 8);

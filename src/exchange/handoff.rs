@@ -93,12 +93,16 @@ impl<T> Future for Handoff<T> {
     type Output = Option<T>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        // A waker is code of somebody else: cloned before the lock is taken, the one before it dropped (as
+        // locals are, in reverse) after the lock is given back.
+        let waker = context.waker().clone();
+        let _before;
         let mut slot = self.place.lock();
         match slot.value.take() {
             Some(value) => Poll::Ready(Some(value)),
             None if slot.closed => Poll::Ready(None),
             None => {
-                slot.waker = Some(context.waker().clone());
+                _before = slot.waker.replace(waker);
                 Poll::Pending
             }
         }
@@ -114,5 +118,45 @@ impl<T> Drop for Handoff<T> {
 impl<T> fmt::Debug for Handoff<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Handoff")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        sync::atomic::{AtomicBool, Ordering},
+        task::Wake,
+    };
+
+    /// A waker whose end looks whether the lock of the pair is free.
+    struct LooksAtTheEnd {
+        place: Arc<Place<u32>>,
+        free: Arc<AtomicBool>,
+    }
+
+    impl Wake for LooksAtTheEnd {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    impl Drop for LooksAtTheEnd {
+        fn drop(&mut self) {
+            self.free.store(self.place.0.try_lock().is_ok(), Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_waker_that_is_replaced_is_dropped_outside_the_lock() {
+        let (sender, mut receiver) = handoff::<u32>();
+        let free = Arc::new(AtomicBool::new(false));
+        let looks = LooksAtTheEnd { place: receiver.place.clone(), free: free.clone() };
+        let waker = Waker::from(Arc::new(looks));
+        assert!(Pin::new(&mut receiver).poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(waker);
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut receiver).poll(&mut context).is_pending());
+        assert!(free.load(Ordering::Relaxed), "its drop found the lock taken");
+        assert_eq!(sender.send(7), Ok(()));
+        assert_eq!(Pin::new(&mut receiver).poll(&mut context), Poll::Ready(Some(7)));
     }
 }
