@@ -200,11 +200,13 @@ fn fault_41_a_half_close_is_tolerated_or_aborts_as_the_route_says() {
 fn fault_30_clients_that_leave_before_their_answer_leave_nothing() {
     let (server, address, log) = parking();
     let before = descriptors();
-    for _ in 0..500 {
+    for number in 1..=500 {
         let mut client = Client::connect(address);
         client.send(request("/park"));
+        log.await_count("parked", number);
     }
-    log.await_count("complete client_closed", log.count("parked"));
+    log.await_count("complete client_closed", 500);
+    assert_eq!(log.count("parked"), 500);
     let flat = wait_for(DEADLINE, || descriptors() <= before + 50);
     assert!(flat, "{} descriptors, {before} before", descriptors());
     assert_eq!(Client::connect(address).get("/hello").text(), "hello");

@@ -171,6 +171,7 @@ impl Service {
             wait,
             expects_continue: framing.expects_continue,
             sync_only: route.and_then(|route| route.sync_only),
+            hush_client_gone: route.is_some_and(|route| route.hush_client_gone),
         });
         if let Some(limit) = limit.filter(|_| framing.body != BodyKind::None) {
             self.exchanges.set_body_limit(exchange, limit, wait);

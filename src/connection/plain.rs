@@ -41,7 +41,12 @@ impl Service {
         plain: Plain,
     ) -> Box<Loan> {
         let Target::Handler(route, handler) = &plain.target else { unreachable!("is_plain saw a handler") };
-        let begin = Begin { owner: connection.key.to_u64(), sync_only: route.sync_only, ..Begin::default() };
+        let begin = Begin {
+            owner: connection.key.to_u64(),
+            sync_only: route.sync_only,
+            hush_client_gone: route.hush_client_gone,
+            ..Begin::default()
+        };
         let run = |x: &mut Exchange| handler.handle(x);
         let (core, head, answered) = self.exchanges.serve_plain(begin, HeadHolder::Loan(loan), run);
         let head = if answered && self.encode_plain(connection, &core, &plain) {

@@ -140,6 +140,8 @@ pub(crate) struct Core {
     pub(crate) expects_continue: Cell<bool>,
     /// The name of the part of the chain that does not support async, if there is one (L-21).
     pub(crate) sync_only: Cell<Option<&'static str>>,
+    /// No `on_error` is called when the client leaves.
+    pub(crate) hush_client_gone: Cell<bool>,
     /// The deadline or the sleeps have changed.
     pub(crate) timer_dirty: Cell<bool>,
     /// The status for a failure that its reason does not say exactly; zero for none.
@@ -168,6 +170,7 @@ impl Core {
             deadline: Cell::new(NO_DEADLINE),
             expects_continue: Cell::new(false),
             sync_only: Cell::new(None),
+            hush_client_gone: Cell::new(false),
             timer_dirty: Cell::new(false),
             failure_status: Cell::new(0),
             in_ready: Cell::new(false),

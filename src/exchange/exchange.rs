@@ -320,8 +320,10 @@ impl Exchange {
         })
     }
 
-    /// Sets the read listener. It is called at once if there is something to read.
+    /// Sets the read listener. It is called at once if there is something to read, and counts as a first read: a
+    /// waiting client is told to send (L-17).
     pub fn set_read_listener(&mut self, listener: impl ReadListener + 'static) {
+        self.before_read();
         self.listen(|l| l.more().read.replace(Box::new(listener)));
         let mut input = self.core.input.borrow_mut();
         let (ready, consumed) = (input.buffered() > 0, input.is_consumed());

@@ -22,7 +22,10 @@ impl Exchanges {
     /// Runs a callback that is not the connection's to run.
     pub(crate) fn run_internal(&self, core: &Rc<Core>, callback: Callback) {
         let reason = core.state().reason.unwrap_or(EndReason::Aborted);
+        let hushed =
+            core.hush_client_gone.get() && matches!(reason, EndReason::ClientClosed | EndReason::ClientReset);
         match callback {
+            Callback::ListenerError | Callback::Error if hushed => nothing_to_run(core),
             Callback::DoRequest | Callback::Handler(_) | Callback::DoResponse => {
                 unreachable!("{callback:?} is the connection's to run")
             }

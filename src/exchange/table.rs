@@ -120,6 +120,8 @@ pub(crate) struct Begin {
     pub(crate) expects_continue: bool,
     /// The part of the chain that does not support async.
     pub(crate) sync_only: Option<&'static str>,
+    /// The application does not want to hear of it when the client leaves.
+    pub(crate) hush_client_gone: bool,
 }
 
 /// What only the connection can do.
@@ -232,6 +234,7 @@ impl Exchanges {
             has_body: begin.has_body,
             wait: begin.wait,
         });
+        self.ask_for_body(&core);
         core
     }
 
@@ -242,6 +245,7 @@ impl Exchanges {
         core.begin(key, begin.owner, begin.has_body);
         core.expects_continue.set(begin.expects_continue);
         core.sync_only.set(begin.sync_only);
+        core.hush_client_gone.set(begin.hush_client_gone);
         self.hub.counters.update(|c| {
             up(&mut c.started);
             up(&mut c.live);
@@ -332,12 +336,26 @@ impl Exchanges {
     pub(super) fn finish_callback(&self, core: &Core, outcome: life::Outcome, head: &HeadHolder) {
         let intents = core.intents.replace(Intents::default());
         core.feed(Event::CallbackReturned { outcome, intents });
+        self.ask_for_body(core);
         let state = core.state();
         if !matches!(state.phase, Phase::Ended | Phase::Vacant) {
             self.count_async(core, state.started_async);
         }
         if needs_snapshot(core) {
             core.snapshot(head);
+        }
+    }
+
+    /// A handler that waits for the body is as good as one that reads: the client is told to send it (L-17).
+    fn ask_for_body(&self, core: &Core) {
+        if !core.expects_continue.get() || core.input.borrow().is_ended() {
+            return;
+        }
+        let state = core.state();
+        if state.phase == Phase::Handling && state.wait != Wait::Nothing {
+            core.expects_continue.set(false);
+            self.hub.counters.update(|c| up(&mut c.continues_sent));
+            core.actions.borrow_mut().push(Action::SendContinue);
         }
     }
 

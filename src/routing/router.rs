@@ -33,6 +33,8 @@ pub struct Route {
     pub(crate) wait: Wait,
     pub(crate) body_bytes_max: Option<u64>,
     pub(crate) half_close: HalfClose,
+    /// No `on_error` is called when the client leaves.
+    pub(crate) hush_client_gone: bool,
     /// The first part of the chain behind which no exchange may become asynchronous.
     pub(crate) sync_only: Option<&'static str>,
     /// The same for the dispatches of a redispatch.
@@ -87,6 +89,7 @@ impl Route {
             wait: Wait::Nothing,
             body_bytes_max: None,
             half_close: HalfClose::Abort,
+            hush_client_gone: false,
             sync_only: None,
             sync_only_again: None,
             has_parameters: pattern.contains('{') || pattern.ends_with('*'),
@@ -122,6 +125,13 @@ impl Route {
     /// What a client's FIN means while its request is worked on.
     pub fn half_close(&mut self, policy: HalfClose) -> &mut Self {
         self.half_close = policy;
+        self
+    }
+
+    /// Whether `on_error` is called when the client leaves (default: yes). Without it the exchange ends all the same:
+    /// its token fires, its future is dropped, `on_complete` is called with the reason.
+    pub fn notify_client_gone(&mut self, notify: bool) -> &mut Self {
+        self.hush_client_gone = !notify;
         self
     }
 

@@ -59,27 +59,42 @@ fn l_18_a_buffered_body_is_whole_before_the_handler_starts() {
     world.assert_at_rest("buffered");
 }
 
-/// Fault 60.
+/// Fault 60: not before the "no", once for each "no", and not again while the answer is "yes".
 #[test]
 fn l_19_fault_60_write_possible_comes_once_after_readiness_turned_false() {
     let world = World::new();
     world.set_blocked(true);
     let calls = Rc::new(Cell::new(0));
-    let counted = calls.clone();
+    let (counted, kept) = (calls.clone(), Rc::new(RefCell::new(None)));
+    let keep = kept.clone();
     let key = world.get(move |x| {
-        x.start_async();
+        *keep.borrow_mut() = Some(x.start_async());
         x.set_water_marks(WaterMarks { high: 8, low: 2, limit: 100 });
         let counted = counted.clone();
         x.set_write_listener(move |x: &mut Exchange| {
             counted.set(counted.get() + 1);
-            x.complete()
+            assert!(x.is_write_ready());
         });
         write!(x, "0123456789").unwrap();
         assert!(!x.is_write_ready());
+        x.flush()
     });
-    assert_eq!(calls.get(), 0);
+    let context = kept.borrow_mut().take().unwrap();
+    world.drain(key, 1);
+    assert_eq!(calls.get(), 0, "one byte is not the low water mark");
+    for bytes in [7, 1, 1] {
+        world.drain(key, bytes);
+        assert_eq!(calls.get(), 1, "once at the low water mark, and not for every byte behind it");
+    }
+    context.dispatch(|x: &mut Exchange| write!(x, "short").and_then(|()| x.flush())).unwrap();
+    world.drain(key, 5);
+    assert_eq!(calls.get(), 1, "readiness had not turned false");
+    context.dispatch(|x: &mut Exchange| write!(x, "0123456789").and_then(|()| x.flush())).unwrap();
+    world.drain(key, 10);
+    assert_eq!(calls.get(), 2, "once for the second time");
     world.set_blocked(false);
-    assert_eq!((calls.get(), world.body(key).as_str()), (1, "0123456789"));
+    context.dispatch(|x: &mut Exchange| x.complete()).unwrap();
+    assert_eq!((calls.get(), world.body(key).len()), (2, 25));
     world.assert_at_rest("write possible");
 }
 

@@ -3,19 +3,19 @@
 use super::*;
 use crate::{
     error::Error,
-    exchange::{AsyncContext, ReadListener, UndeliveredReason, asynchronous},
+    exchange::{AsyncContext, ReadListener, RequestExecutor, UndeliveredReason, asynchronous},
 };
 use bytes::Bytes;
 
-type Log = Rc<RefCell<Vec<String>>>;
+pub(super) type Log = Rc<RefCell<Vec<String>>>;
 type Kept = Rc<RefCell<Option<AsyncContext>>>;
 
-fn note(log: &Log, text: impl Into<String>) {
+pub(super) fn note(log: &Log, text: impl Into<String>) {
     log.borrow_mut().push(text.into());
 }
 
 /// A parked exchange whose ends are logged; its context.
-fn parked(world: &World, log: &Log) -> (Key, AsyncContext) {
+pub(super) fn parked(world: &World, log: &Log) -> (Key, AsyncContext) {
     let kept = Kept::default();
     let (keep, events) = (kept.clone(), log.clone());
     let key = world.get(move |x| {
@@ -35,6 +35,7 @@ fn fault_1_two_cycles_end_once() {
     let events = log.clone();
     world.get(move |x| {
         let events = events.clone();
+        note(&events, format!("cycle {}", x.cycle()));
         x.on_complete(move |_, reason| note(&events, format!("complete {reason}")));
         let again = x.cycle() == 0;
         let next = move |x: &mut Exchange| if again { x.redispatch("/2") } else { x.complete() };
@@ -42,32 +43,36 @@ fn fault_1_two_cycles_end_once() {
     });
     world.turn();
     world.turn();
-    assert_eq!(*log.borrow(), ["complete completed"]);
+    assert_eq!(*log.borrow(), ["cycle 0", "cycle 1", "complete completed"], "once a cycle, once a request");
+    assert_eq!((world.ended(EndReason::Completed), world.counters().ended_total()), (1, 1));
     world.assert_at_rest("two cycles");
 }
 
 #[test]
 fn fault_3_while_on_timeout_runs_a_foreign_complete_is_not_taken_for_the_listeners_own() {
-    let world = World::new();
-    let key = world.get(|x| {
-        let executor = x.start_async().executor();
-        x.set_timeout(Duration::from_millis(1));
-        x.on_timeout(move |x| {
-            let executor = executor.clone();
-            thread::spawn(move || executor.execute(|x: &mut Exchange| write!(x, "foreign")))
-                .join()
-                .unwrap()
-                .unwrap();
-            write!(x, "timeout")?;
-            x.complete()
+    type Act = fn(&mut Exchange) -> Result<()>;
+    let complete: Act = |x| write!(x, "foreign").and_then(|()| x.complete());
+    let redispatch: Act = |x| x.redispatch("/foreign");
+    for act in [complete, redispatch] {
+        let world = World::new();
+        let key = world.get(move |x| {
+            assert_eq!(x.cycle(), 0, "no second cycle");
+            let executor = x.start_async().executor();
+            x.set_timeout(Duration::from_millis(1));
+            x.on_timeout(move |x| {
+                let executor = executor.clone();
+                thread::spawn(move || executor.execute(act)).join().unwrap().unwrap();
+                write!(x, "timeout")?;
+                x.complete()
+            });
         });
-    });
-    world.advance(1);
-    world.turn();
-    world.turn();
-    assert_eq!(world.body(key), "timeout");
-    assert_eq!((world.ended(EndReason::TimedOut), world.counters().stale_tasks_dropped), (1, 1));
-    world.assert_at_rest("foreign complete");
+        world.advance(1);
+        world.turn();
+        world.turn();
+        assert_eq!(world.body(key), "timeout");
+        assert_eq!((world.ended(EndReason::TimedOut), world.counters().stale_tasks_dropped), (1, 1));
+        world.assert_at_rest("foreign call");
+    }
 }
 
 /// Both orders: the reset before and after the answer was decided.
@@ -91,17 +96,26 @@ fn fault_4_a_reset_and_a_completion_give_one_end() {
     }
 }
 
+/// Both orders: the error first, and the redispatch first. The one that is second has no effect of its own.
 #[test]
 fn fault_7_a_failure_while_a_redispatch_is_pending() {
-    let world = World::new();
-    let log = Log::default();
-    let (key, context) = parked(&world, &log);
-    context.executor().execute(|x: &mut Exchange| x.redispatch("/again")).unwrap();
-    world.event(key, |e| e.peer_reset(key));
-    world.turn();
-    assert_eq!(*log.borrow(), ["error client_reset", "complete client_reset"]);
-    assert_eq!(world.counters().stale_tasks_dropped, 1);
-    world.assert_at_rest("pending redispatch");
+    for error_first in [true, false] {
+        let world = World::new();
+        let log = Log::default();
+        let (key, context) = parked(&world, &log);
+        context.executor().execute(|x: &mut Exchange| x.redispatch("/again")).unwrap();
+        if !error_first {
+            // The second cycle begins, with a context of its own, and waits.
+            world.turn();
+        }
+        world.event(key, |e| e.peer_reset(key));
+        world.turn();
+        let told = log.borrow().iter().filter(|text| text.starts_with("error")).count();
+        assert_eq!(told, 1, "{:?}", log.borrow());
+        assert_eq!(log.borrow().last().unwrap(), "complete client_reset");
+        assert_eq!(world.counters().stale_tasks_dropped, u64::from(error_first));
+        world.assert_at_rest("pending redispatch");
+    }
 }
 
 #[test]
@@ -136,10 +150,13 @@ fn fault_14_redispatch_in_on_complete_is_refused() {
 fn fault_19_parked_requests_resumed_in_any_order_get_their_own_answers() {
     let world = World::new();
     let log = Log::default();
+    let mut random = 0x5EED_u64;
+    println!("order from seed {random}");
     let mut waiting: Vec<_> = (0..100).map(|number| (number, parked(&world, &log))).collect();
     let keys: Vec<_> = waiting.iter().map(|(number, (key, _))| (*number, *key)).collect();
     while !waiting.is_empty() {
-        let (number, (_, context)) = waiting.swap_remove(waiting.len() * 7 / 11);
+        let (number, (_, context)) = waiting.swap_remove((random >> 33) as usize % waiting.len());
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         context
             .executor()
             .execute(move |x: &mut Exchange| write!(x, "{number}").and_then(|()| x.complete()))
@@ -158,24 +175,29 @@ fn fault_22_fault_25_headers_and_bytes_are_in_queue_order() {
     let key = world.get(|x| {
         let executor = x.start_async().executor();
         x.response().set_header("X-Order", "handler").unwrap();
-        executor.execute(|x: &mut Exchange| x.response().set_header("x-order", "task")).unwrap();
-        executor
-            .execute(|x: &mut Exchange| {
-                let value = x.response().header("X-Order").unwrap_or_default();
-                x.write(value)?;
-                x.flush()
-            })
-            .unwrap();
-        executor
-            .execute(|x: &mut Exchange| {
-                assert!(matches!(x.response().set_header("X-Late", "1"), Err(Error::Committed)));
-                x.complete()
-            })
-            .unwrap();
+        thread::scope(|s| s.spawn(|| queue_an_answer(&executor)).join().unwrap());
     });
+    assert_eq!(world.wire(key).heads, 0, "nothing has run on the other thread");
     world.turn();
     assert_eq!((world.body(key).as_str(), world.wire(key).heads), ("task", 1));
     world.assert_at_rest("queue order");
+}
+
+fn queue_an_answer(executor: &RequestExecutor) {
+    executor.execute(|x: &mut Exchange| x.response().set_header("x-order", "task")).unwrap();
+    executor
+        .execute(|x: &mut Exchange| {
+            let value = x.response().header("X-Order").unwrap_or_default();
+            x.write(value)?;
+            x.flush()
+        })
+        .unwrap();
+    executor
+        .execute(|x: &mut Exchange| {
+            assert!(matches!(x.response().set_header("X-Late", "1"), Err(Error::Committed)));
+            x.complete()
+        })
+        .unwrap();
 }
 
 #[test]
@@ -221,17 +243,23 @@ fn fault_35_an_early_end_of_the_body_leaks_nothing() {
 
 #[test]
 fn fault_37_fault_40_a_waiting_future_is_dropped_when_the_client_leaves() {
-    let world = World::new();
-    let alive = Rc::new(());
-    let held = alive.clone();
-    let key = world.get_with(asynchronous(async move |_: &mut Exchange| {
-        let _held = held.clone();
-        std::future::pending::<()>().await;
-    }));
-    let before = Rc::strong_count(&alive);
-    world.event(key, |e| e.peer_finished(key));
-    assert!(Rc::strong_count(&alive) < before);
-    world.assert_at_rest("left");
+    for sends in [false, true] {
+        let world = World::new();
+        let alive = Rc::new(());
+        let held = alive.clone();
+        let key = world.get_with(asynchronous(async move |x: &mut Exchange| {
+            let _held = held.clone();
+            if sends {
+                x.write("data: first\n\n").and_then(|()| x.flush()).unwrap();
+            }
+            std::future::pending::<()>().await;
+        }));
+        let before = Rc::strong_count(&alive);
+        world.event(key, |e| e.peer_finished(key));
+        assert!(Rc::strong_count(&alive) < before);
+        assert_eq!(world.wire(key).heads, u32::from(sends));
+        world.assert_at_rest("left");
+    }
 }
 
 #[test]

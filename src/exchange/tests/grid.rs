@@ -209,7 +209,13 @@ fn script(cell: Cell, record: &Arc<Record>) -> impl Fn(&mut Exchange, Callback) 
 
 fn disturb(cell: Cell, world: &World, key: Key, record: &Arc<Record>) {
     match cell.disturbance {
-        Disturbance::None | Disturbance::HalfClose | Disturbance::SecondStartAsync => {}
+        Disturbance::None | Disturbance::SecondStartAsync => {}
+        // Under `Tolerate`: with a body under way its input fails, without one the exchange is told nothing and
+        // nothing reads on. (`Abort` is the cell of the FIN.)
+        Disturbance::HalfClose if cell.place == Where::ReadListener => {
+            world.event(key, |e| e.input_failed(key, EndReason::ClientClosed));
+        }
+        Disturbance::HalfClose => world.event(key, |e| e.input_ended(key)),
         Disturbance::TimerSameTurn => world.advance(100),
         Disturbance::Fin => world.event(key, |e| e.peer_finished(key)),
         Disturbance::Rst => world.event(key, |e| e.peer_reset(key)),

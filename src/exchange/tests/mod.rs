@@ -2,6 +2,7 @@
 
 mod bodies;
 mod coordinators;
+mod fault_rows;
 mod faults;
 mod foreign;
 mod grid;
@@ -221,6 +222,31 @@ impl World {
                 self.drive(key);
             }
         }
+    }
+
+    /// The blocked client takes this many bytes of the body.
+    pub(super) fn drain(&self, key: Key, bytes: usize) {
+        let mut taken = Vec::new();
+        while taken.len() < bytes {
+            let rest = bytes - taken.len();
+            let chunk = self.exchanges.with_output(key, |_, output| output.take_chunk(rest)).unwrap();
+            taken.extend_from_slice(chunk.expect("so many bytes wait").as_slice());
+        }
+        let mut wires = self.inner.wires.borrow_mut();
+        let wire = wires.get_mut(&key).unwrap();
+        wire.body.extend_from_slice(&taken);
+        let first = wire.heads == 0;
+        wire.heads = 1;
+        drop(wires);
+        if first {
+            self.exchanges.head_committed(key);
+        }
+        self.event(key, |e| e.accepted(key, bytes as u64));
+    }
+
+    /// For long runs: what left for exchanges that are over is not kept.
+    pub(super) fn forget_wires(&self) {
+        self.inner.wires.borrow_mut().retain(|_, wire| !wire.released);
     }
 
     pub(super) fn wire(&self, key: Key) -> Wire {
