@@ -16,6 +16,7 @@ use std::{
     cell::RefCell,
     collections::HashMap,
     future::poll_fn,
+    io::Read,
     rc::{Rc, Weak},
     sync::Arc,
     task::{Poll, Waker},
@@ -147,7 +148,7 @@ struct State {
     starved: bool,
     /// Start of the interval under way, after the start of the measured part.
     interval_start: Duration,
-    effort_start: Option<(Duration, Duration)>,
+    effort_start: Option<([Duration; 2], Duration)>,
     effort: ShardEffort,
     last_answer: Duration,
     cut_short: Option<Duration>,
@@ -433,9 +434,11 @@ impl Client {
     fn measure_effort(&self, state: &mut State, now: Duration) {
         let measured = state.schedule.measured();
         match state.effort_start {
-            None if now >= measured.start => state.effort_start = Some((thread_time(), now)),
-            Some((busy, since)) if now < measured.end || state.effort.elapsed.is_zero() => {
-                state.effort = ShardEffort { busy: thread_time().saturating_sub(busy), elapsed: now - since };
+            None if now >= measured.start => state.effort_start = Some((thread_times(), now)),
+            Some((at_start, since)) if now < measured.end || state.effort.elapsed.is_zero() => {
+                let times = thread_times();
+                let [busy, waited] = [0, 1].map(|at| times[at].saturating_sub(at_start[at]));
+                state.effort = ShardEffort { busy, waited, elapsed: now - since };
             }
             _ => {}
         }
@@ -581,7 +584,13 @@ impl std::fmt::Debug for Client {
 }
 
 /// Processor time of this thread.
-fn thread_time() -> Duration {
+/// How long this thread has run, and how long it was ready to run and had no core (proc(5), schedstat; zero where the
+/// kernel does not count it).
+fn thread_times() -> [Duration; 2] {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    let mut text = [0; 64];
+    let read = std::fs::File::open("/proc/thread-self/schedstat").and_then(|mut file| file.read(&mut text));
+    let fields = std::str::from_utf8(&text[..read.unwrap_or(0)]).unwrap_or("");
+    let waited = fields.split(' ').nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);
+    [Duration::new(time.tv_sec as u64, time.tv_nsec as u32), Duration::from_nanos(waited)]
 }

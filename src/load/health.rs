@@ -54,6 +54,9 @@ pub struct ShardEffort {
     /// Processor time of its thread in the measured part. Spinning for a due time counts: it is time in which
     /// the thread could not have done other work.
     pub busy: Duration,
+    /// Time in which it could have run and another thread had the core (proc(5), schedstat). Answers that wait for it
+    /// then look like a slow server's.
+    pub waited: Duration,
     /// How long that part was.
     pub elapsed: Duration,
 }
@@ -62,6 +65,11 @@ impl ShardEffort {
     /// Share of its core, 0 to 1.
     pub fn share(&self) -> f64 {
         self.busy.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    /// Share of the time in which it ran or wanted to, 0 to 1: at 1 it has never waited for the server.
+    pub fn demand(&self) -> f64 {
+        (self.busy + self.waited).as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9)
     }
 }
 
@@ -97,6 +105,8 @@ pub struct Evidence<'a> {
     pub efforts: &'a [ShardEffort],
     /// Requests that were due in the measured part.
     pub due: u64,
+    /// Whether the answers to them came to an end only after the measured part: more was due than was carried.
+    pub behind: bool,
     /// The clock's quality.
     pub clock: ClockQuality,
 }
@@ -123,6 +133,9 @@ impl Health {
         };
         if let Pace::Open { rate } = evidence.pace {
             health.judge_open_loop(rate, lateness.quantile(0.99));
+            if health.valid && evidence.behind {
+                health.judge_demand(rate, evidence.efforts);
+            }
         }
         health
     }
@@ -143,6 +156,25 @@ impl Health {
         if late || self.offered_share < OFFERED_SHARE_MIN {
             self.advise(rate, hottest, late);
         }
+    }
+
+    /// Requests that wait for a connection are the server's fault only if the generator was ready to read its answers.
+    fn judge_demand(&mut self, rate: f64, efforts: &[ShardEffort]) {
+        let highest = efforts.iter().map(ShardEffort::demand).fold(0.0, f64::max);
+        if highest <= CPU_SHARE_MAX {
+            return;
+        }
+        let hottest = self.cpu_shares.iter().copied().fold(0.0, f64::max);
+        let percent = [highest, hottest].map(|share| (share * 100.0).min(100.0));
+        self.reasons.push(format!(
+            "fell behind while its thread ran or waited for a core {:.0} % of the time",
+            percent[0]
+        ));
+        self.advice = match hottest > CPU_SHARE_MAX {
+            true => format!("lower --rate below {}, or give it more cores (--shards)", round_rate(rate)),
+            false => format!("keep other work off its cores: it had one for {:.0} % of the time", percent[1]),
+        };
+        self.valid = false;
     }
 
     fn advise(&mut self, rate: f64, hottest: f64, late: bool) {
@@ -180,14 +212,25 @@ mod tests {
     use crate::load::schedule::Ticket;
 
     fn judge(pace: Pace, late: Duration, sent: u64, due: u64, share: f64) -> Health {
+        judge_behind(pace, late, (sent, due), (share, 0.0), false)
+    }
+
+    fn judge_behind(
+        pace: Pace,
+        late: Duration,
+        (sent, due): (u64, u64),
+        (share, waited): (f64, f64),
+        behind: bool,
+    ) -> Health {
         let mut recorder = Recorder::new();
         let zero = Duration::ZERO;
         let ticket = Ticket { number: 0, connection: 0, intended: zero, ready: zero, measured: true };
         (0..sent).for_each(|_| recorder.sent(&ticket, late));
         let elapsed = Duration::from_secs(10);
-        let efforts = [ShardEffort { busy: elapsed.mul_f64(share), elapsed }];
+        let efforts =
+            [ShardEffort { busy: elapsed.mul_f64(share), waited: elapsed.mul_f64(waited), elapsed }];
         let clock = ClockQuality::default();
-        Health::judge(&Evidence { pace, recorder: &recorder, efforts: &efforts, due, clock })
+        Health::judge(&Evidence { pace, recorder: &recorder, efforts: &efforts, due, behind, clock })
     }
 
     const OPEN: Pace = Pace::Open { rate: 25_000.0 };
@@ -219,6 +262,20 @@ mod tests {
         let health = judge(OPEN, Duration::ZERO, 500, 1_000, 0.2);
         assert!(!health.valid);
         assert_eq!(health.advice, "lower --rate to about 12,000/s, or raise --connections");
+    }
+
+    /// The lateness counts from a free connection: a generator that is kept from its core frees none, and is on time.
+    #[test]
+    fn behind_without_a_core_is_not_the_server() {
+        let judge = |share, waited, behind| {
+            judge_behind(OPEN, Duration::from_micros(20), (1_000, 1_000), (share, waited), behind)
+        };
+        let kept_away = judge(0.25, 0.74, true);
+        assert!(!kept_away.valid && kept_away.advice.contains("other work"), "{kept_away:?}");
+        let saturated = judge(0.99, 0.0, true);
+        assert!(!saturated.valid && saturated.advice.contains("--shards"), "{saturated:?}");
+        assert!(judge(0.3, 0.1, true).valid, "a slow server");
+        assert!(judge(0.99, 0.0, false).valid, "busy, and it kept up");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::{
     args::Driver,
     client::{Client, ClientEnd, ClientOptions, Event, Place},
     error::LoadError,
-    health::{ClockQuality, Evidence, Health, ShardEffort},
+    health::{ClockQuality, Evidence, Health, OFFERED_SHARE_MIN, ShardEffort},
     interrupt::Interrupt,
     interval_log::{LogEnd, LogWriter, unix_seconds},
     intervals::Intervals,
@@ -165,6 +165,7 @@ impl Run<'_> {
             recorder: &collector.totals,
             efforts: &efforts,
             due: step.due(measured),
+            behind: elapsed.mul_f64(OFFERED_SHARE_MIN) > measured,
             clock,
         };
         let health = Health::judge(&evidence);

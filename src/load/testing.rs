@@ -40,12 +40,13 @@ pub(crate) fn result(rate: f64, time: u64, latency: impl Fn(u64) -> Duration) ->
     }
     totals.connected(Duration::from_micros(150));
     let elapsed = second * time as u32;
-    let efforts = [ShardEffort { busy: elapsed / 4, elapsed }];
+    let efforts = [ShardEffort { busy: elapsed / 4, waited: Duration::ZERO, elapsed }];
     let evidence = Evidence {
         pace: Pace::Open { rate },
         recorder: &totals,
         efforts: &efforts,
         due: (rate * time as f64) as u64,
+        behind: false,
         clock: ClockQuality { resolution_ns: 30, reading_ns: 25 },
     };
     let health = Some(Health::judge(&evidence));
