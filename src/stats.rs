@@ -5,7 +5,7 @@ use crate::{
     connection::{ConnectionSnapshot, Service},
     error::EndReason,
     exchange::{Latencies, LifeCycleCounters},
-    handlers::files::FilesCounters,
+    metrics::files::FilesCounters,
     workers::PoolSnapshot,
 };
 use hdrhistogram::Histogram;
@@ -63,6 +63,11 @@ impl ShardSnapshot {
     /// Open connections.
     pub fn connections(&self) -> u64 {
         self.connections.live
+    }
+
+    /// Ages of the live asynchronous exchanges in milliseconds at the 50th, 95th, 99th and 100th percentile.
+    pub(crate) fn async_age_ms(&self) -> [(usize, u64); 4] {
+        nearest_ranks(&mut self.async_ages_ms.clone())
     }
 
     /// Refused requests by reason.
@@ -219,12 +224,17 @@ fn add_latencies(figures: &mut Map<String, Value>, latencies: &Latencies) {
 }
 
 fn percentiles(ages: &mut [u64]) -> Value {
+    let [(_, p50), (_, p95), (_, p99), (_, max)] = nearest_ranks(ages);
+    json!({ "p50": p50, "p95": p95, "p99": p99, "max": max })
+}
+
+/// Percentiles with their values; zeros where there are none.
+fn nearest_ranks(ages: &mut [u64]) -> [(usize, u64); 4] {
     ages.sort_unstable();
-    let at = |percent: usize| match ages.len() {
-        0 => 0,
-        len => ages[(len * percent).div_ceil(100).clamp(1, len) - 1],
-    };
-    json!({ "p50": at(50), "p95": at(95), "p99": at(99), "max": at(100) })
+    [50, 95, 99, 100].map(|percent| match ages.len() {
+        0 => (percent, 0),
+        len => (percent, ages[(len * percent).div_ceil(100).clamp(1, len) - 1]),
+    })
 }
 
 fn runtime_json(stats: &ShardStats) -> Value {
@@ -237,6 +247,7 @@ fn runtime_json(stats: &ShardStats) -> Value {
         "stalls": stats.stalls,
         "watchdog_warnings": stats.watchdog_warnings,
         "longest_turn_us": stats.longest_turn.as_micros() as u64,
+        "longest_callback_us": stats.longest_callback.as_micros() as u64,
         "turn_us": {
             "p50": stats.turn_us.value_at_quantile(0.50),
             "p99": stats.turn_us.value_at_quantile(0.99),

@@ -8,10 +8,11 @@ use crate::{
     server,
     stats::{self, ShardSnapshot},
 };
+use hdrhistogram::Histogram;
 use http::StatusCode;
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric, text},
+    encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text},
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
@@ -73,6 +74,46 @@ fn metrics() -> impl Handler {
     })
 }
 
+/// How a distribution is shown.
+struct Shape {
+    name: &'static str,
+    help: &'static str,
+    /// Units of the recorded values in a second.
+    per_second: f64,
+    /// Upper bounds in the unit of the recorded values, ascending.
+    bounds: &'static [u64],
+}
+
+const HAND_OVER: Shape = Shape {
+    name: "executor_hand_over_seconds",
+    help: "From execute on any thread to the start of the task on its shard",
+    per_second: 1e6,
+    bounds: &[10, 50, 100, 500, 1_000, 5_000, 10_000, 50_000, 100_000, 1_000_000],
+};
+
+const ENDED_AGE: Shape = Shape {
+    name: "exchanges_async_ended_age_seconds",
+    help: "Age at the end of exchanges that ended asynchronous",
+    per_second: 1e3,
+    bounds: &[10, 100, 1_000, 5_000, 10_000, 30_000, 60_000, 300_000, 600_000, 3_600_000],
+};
+
+impl Shape {
+    /// Sum, count, and how many values are in each bucket (not cumulated: the encoder adds them up). A value counts
+    /// as the lowest of those that the histogram cannot tell from it.
+    fn buckets(&self, values: &Histogram<u64>) -> (f64, u64, Vec<(f64, u64)>) {
+        let bounds = self.bounds.iter().map(|bound| *bound as f64 / self.per_second);
+        let mut buckets: Vec<(f64, u64)> = bounds.chain([f64::MAX]).map(|bound| (bound, 0)).collect();
+        let mut sum = 0.0;
+        for step in values.iter_recorded() {
+            let value = values.lowest_equivalent(step.value_iterated_to());
+            buckets[self.bounds.partition_point(|bound| *bound < value)].1 += step.count_at_value();
+            sum += value as f64 / self.per_second * step.count_at_value() as f64;
+        }
+        (sum, values.len(), buckets)
+    }
+}
+
 /// One scrape's figures.
 #[derive(Debug)]
 struct Figures(Vec<ShardSnapshot>);
@@ -93,6 +134,13 @@ impl Collector for Figures {
         self.counter(out, "stale_tasks_dropped", "Tasks for an exchange or cycle that was over", |s| {
             s.life_cycle.stale_tasks_dropped
         })?;
+        self.ages(out)?;
+        self.parked(out)?;
+        self.gauge(out, "executor_active", "Tasks of executors that run", |s| s.life_cycle.executor_active)?;
+        self.gauge(out, "executor_high_water", "The most tasks that ever waited", |s| {
+            s.life_cycle.executor_high_water
+        })?;
+        self.histogram(out, &HAND_OVER, |s| s.latencies.hand_over_us())?;
         self.gauge(out, "executor_queued", "Tasks that wait for their exchange", |s| {
             s.life_cycle.executor_queued
         })?;
@@ -128,6 +176,12 @@ impl Figures {
         self.gauge(out, "shard_turn_p99_microseconds", "99th percentile of a turn's work", |s| {
             s.runtime.turn_us.value_at_quantile(0.99)
         })?;
+        self.gauge(out, "shard_longest_turn_microseconds", "The longest turn's work", |s| {
+            u64::try_from(s.runtime.longest_turn.as_micros()).unwrap_or(u64::MAX)
+        })?;
+        self.gauge(out, "shard_longest_callback_microseconds", "The longest callback or message", |s| {
+            u64::try_from(s.runtime.longest_callback.as_micros()).unwrap_or(u64::MAX)
+        })?;
         self.counter(out, "shard_buffer_shortages", "Receives that waited for a buffer", |s| {
             s.runtime.buffer_shortages
         })
@@ -158,6 +212,51 @@ impl Figures {
             let value = i64::try_from(value(snapshot)).unwrap_or(i64::MAX);
             ConstGauge::new(value).encode(family.encode_family(&[("shard", snapshot.shard)])?)
         })
+    }
+
+    /// A distribution as a histogram in seconds: the field's base unit.
+    fn histogram(
+        &self,
+        out: &mut DescriptorEncoder<'_>,
+        shape: &Shape,
+        values: impl Fn(&ShardSnapshot) -> &Histogram<u64>,
+    ) -> Encoded {
+        let mut family = out.encode_descriptor(shape.name, shape.help, None, MetricType::Histogram)?;
+        self.0.iter().try_for_each(|snapshot| {
+            let (sum, count, buckets) = shape.buckets(values(snapshot));
+            family
+                .encode_family(&[("shard", snapshot.shard)])?
+                .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
+        })
+    }
+
+    /// Ages of asynchronous exchanges: those that live as gauges, for they are looked up, and those that ended as a
+    /// histogram.
+    fn ages(&self, out: &mut DescriptorEncoder<'_>) -> Encoded {
+        let (name, help) =
+            ("exchanges_async_age_seconds", "Age of live asynchronous exchanges by percentile");
+        let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for snapshot in &self.0 {
+            for (percentile, age) in snapshot.async_age_ms() {
+                let labels = [("shard", snapshot.shard.to_string()), ("percentile", percentile.to_string())];
+                ConstGauge::new(age as f64 / 1e3).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        self.histogram(out, &ENDED_AGE, |s| s.latencies.async_age_ms())
+    }
+
+    /// Routes are the application's own patterns: as many as it has.
+    fn parked(&self, out: &mut DescriptorEncoder<'_>) -> Encoded {
+        let help = "Exchanges that wait, by route";
+        let mut family = out.encode_descriptor("exchanges_parked", help, None, MetricType::Gauge)?;
+        for snapshot in &self.0 {
+            for (route, count) in &snapshot.parked {
+                let labels = [("shard", snapshot.shard.to_string()), ("route", route.clone())];
+                let count = i64::try_from(*count).unwrap_or(i64::MAX);
+                ConstGauge::new(count).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
     }
 
     fn ends(&self, out: &mut DescriptorEncoder<'_>) -> Encoded {
@@ -191,3 +290,7 @@ impl Figures {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "admin_tests.rs"]
+mod tests;

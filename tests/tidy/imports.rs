@@ -20,7 +20,7 @@ const fn rule(part: &'static str, parts: &'static [&'static str], shards: bool) 
 const SERVER_PARTS: &[&str] =
     &["connection", "http1", "exchange", "routing", "workers", "metrics", "shutdown", "server", "stats"];
 
-const RULES: [Rule; 17] = [
+const RULES: [Rule; 18] = [
     rule("limits", &[], false),
     rule("error", &[], false),
     rule("http1", &[], false),
@@ -31,6 +31,7 @@ const RULES: [Rule; 17] = [
     rule("connection", &["http1", "exchange", "routing", "workers", "metrics"], true),
     rule("server", SERVER_PARTS, true),
     rule("shutdown", SERVER_PARTS, true),
+    rule("stats", SERVER_PARTS, true),
     rule("handlers", &[ROOT], true),
     rule("load", &["http1::response", "metrics::histogram"], true),
     rule("failure", &[], false),

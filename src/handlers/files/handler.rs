@@ -10,13 +10,13 @@ use super::{
     FilesOptions,
     answer::{Answer, Content, Folder, Mode, MustWait, decide, facts_of},
     cache::{Cache, Kept},
-    counters::{self, Count},
     negotiate, send,
 };
 use crate::{
     error::{Error, Result},
     exchange::{Exchange, asynchronous},
     http1::{Head, Method},
+    metrics::files::{Count, count},
     routing::{Handler as _, Router, any},
 };
 use shards::{Shard, fs::Root};
@@ -98,7 +98,7 @@ impl OnShard {
             let head = x.request();
             let Some(plain) = Plain::of(head) else { return Ok(false) };
             let Some(kept) = cache.find(head.path(), plain.accept_encoding, x.now()) else {
-                counters::count(Count::CacheMiss);
+                count(Count::CacheMiss);
                 return Ok(false);
             };
             let is_known = match plain.if_none_match {
@@ -109,7 +109,7 @@ impl OnShard {
             (kept.clone(), is_known, plain.is_head)
         };
         let (kept, is_known, is_head) = found;
-        counters::count(Count::CacheHit);
+        count(Count::CacheHit);
         if is_known {
             send::not_modified(x, &kept)?;
         } else {
@@ -195,10 +195,10 @@ impl OnShard {
 
 fn count_coding(answer: &Answer) {
     if answer.plan.compress.is_some() {
-        counters::count(Count::Compression);
+        count(Count::Compression);
     }
     if answer.plan.compression_refused {
-        counters::count(Count::CompressionRefused);
+        count(Count::CompressionRefused);
     }
 }
 

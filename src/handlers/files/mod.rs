@@ -25,7 +25,6 @@ mod cache;
 pub mod cache_rules;
 mod compress;
 pub mod conditional;
-mod counters;
 pub mod error_page;
 pub mod etag;
 pub mod fields;
@@ -42,7 +41,7 @@ pub mod plan;
 pub mod range;
 mod send;
 
-pub use counters::FilesCounters;
+pub use crate::metrics::files::FilesCounters;
 pub use handler::Files;
 pub use lookup::{Lookup, Opened, Outcome, Step};
 pub use options::FilesOptions;

@@ -1,4 +1,5 @@
-//! How often the cache of answers and the coding on the fly helped, per shard.
+//! How often the file handler's cache of answers and its coding on the fly helped, per shard: `handlers/files` counts,
+//! `stats` shows.
 //!
 //! A shard is a thread, so its figures are the thread's: counting costs one addition and takes no handle along.
 
@@ -19,7 +20,7 @@ pub struct FilesCounters {
 
 /// An event to be counted.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Count {
+pub(crate) enum Count {
     CacheHit,
     CacheMiss,
     Compression,
@@ -35,7 +36,7 @@ impl FilesCounters {
 }
 
 #[inline]
-pub(super) fn count(event: Count) {
+pub(crate) fn count(event: Count) {
     let mut counters = COUNTERS.get();
     let counter = match event {
         Count::CacheHit => &mut counters.cache_hits,
