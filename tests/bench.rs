@@ -229,7 +229,6 @@ fn an_interrupted_run_tells_what_it_has() {
         let mut run = run;
         let ended = wait_for(common::DEADLINE, || {
             interrupt(&run);
-            thread::sleep(Duration::from_millis(20));
             run.try_wait().expect("wait").is_some()
         });
         server.signal("CONT");

@@ -2,9 +2,8 @@
 
 mod common;
 
-use common::{client::Client, for_each_driver};
-use shardlet::{Exchange, Result, Router, Server, asynchronous, post};
-use shards::{DriverChoice, net::SocketAddress};
+use common::{client::Client, for_each_router};
+use shardlet::{Exchange, Result, Router, asynchronous, post};
 use std::{io::Write as _, net::SocketAddr};
 
 const FIRST_TEXT_MAX: usize = 16;
@@ -41,16 +40,6 @@ fn router() -> Router {
     })
 }
 
-fn for_each_server(test: impl Fn(SocketAddr)) {
-    for_each_driver(|driver| {
-        let driver = if driver == "uring" { DriverChoice::Uring } else { DriverChoice::Epoll };
-        let listen: SocketAddress = "127.0.0.1:0".parse().expect("an address");
-        let server =
-            Server::builder().listen(listen).shards(1).driver(driver).start(|_| router()).expect("it starts");
-        test(server.address().tcp().expect("a TCP address"));
-    });
-}
-
 fn head(content_type: &str, length: usize) -> String {
     format!(
         "POST /form HTTP/1.1\r\nHost: t\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\r\n"
@@ -75,7 +64,7 @@ fn answer(address: SocketAddr, content_type: &str, form: &[u8]) -> (u16, String)
 
 #[test]
 fn a_form_in_tiny_pieces_is_the_same_form() {
-    for_each_server(|address| {
+    for_each_router(router, |address| {
         let form = [
             part("text", b"h\r\n--Xi"),
             part("skip", &[b'-'; 100]),
@@ -101,7 +90,7 @@ fn a_form_in_tiny_pieces_is_the_same_form() {
 /// No chunk that the handler sees grows with the file; that the window does not either is tested with the input queue.
 #[test]
 fn a_file_of_ten_megabytes_passes_through() {
-    for_each_server(|address| {
+    for_each_router(router, |address| {
         let content: Vec<u8> = (0..10_000_000u32).map(|number| (number % 251) as u8).collect();
         let sum = content.iter().fold(0u64, |sum, &octet| sum.wrapping_mul(31).wrapping_add(octet.into()));
         let form = [part("file", &content), part("text", b"end"), b"--XX--\r\n".to_vec()].concat();
@@ -116,7 +105,7 @@ fn a_file_of_ten_megabytes_passes_through() {
 
 #[test]
 fn what_is_refused_is_answered_with_its_status() {
-    for_each_server(|address| {
+    for_each_router(router, |address| {
         let whole = [part("text", b"a"), b"--XX--".to_vec()].concat();
         let status = |content_type: &str, form: &[u8]| answer(address, content_type, form).0;
         assert_eq!(status(FORM_TYPE, &whole), 200);

@@ -202,7 +202,16 @@ fn slow_readers_hold_little_memory() {
             client.send("GET /big.bin HTTP/1.1\r\nHost: test\r\n\r\n");
             client.take_until(b"\r\n\r\n");
         }
-        thread::sleep(Duration::from_millis(300));
+        // All that will be sent has been: the server has nothing to do for a tenth of a second.
+        let mut busy = (process::cpu_time(server.pid()), Instant::now());
+        let rests = || {
+            let now = process::cpu_time(server.pid());
+            if now != busy.0 {
+                busy = (now, Instant::now());
+            }
+            busy.1.elapsed() > Duration::from_millis(100)
+        };
+        assert!(wait_for(DEADLINE, rests), "the server never rests");
         let grown = process::resident_kib(server.pid()).saturating_sub(before);
         assert!(grown <= READERS * 400 + 8 * 1024, "{grown} KiB for {READERS} readers");
         assert_eq!(server.connect().get("/file.txt").status, 200, "others are served meanwhile");

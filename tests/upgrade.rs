@@ -2,10 +2,8 @@
 
 mod common;
 
-use common::{client::Client, for_each_driver};
-use shardlet::{Exchange, Result, Router, Server, asynchronous, get, post};
-use shards::{DriverChoice, net::SocketAddress};
-use std::net::SocketAddr;
+use common::{client::Client, for_each_router};
+use shardlet::{Exchange, Result, Router, asynchronous, get, post};
 
 fn router() -> Router {
     Router::new()
@@ -34,20 +32,10 @@ fn router() -> Router {
         )
 }
 
-fn for_each_server(test: impl Fn(SocketAddr)) {
-    for_each_driver(|driver| {
-        let driver = if driver == "uring" { DriverChoice::Uring } else { DriverChoice::Epoll };
-        let listen: SocketAddress = "127.0.0.1:0".parse().expect("an address");
-        let server =
-            Server::builder().listen(listen).shards(1).driver(driver).start(|_| router()).expect("it starts");
-        test(server.address().tcp().expect("a TCP address"));
-    });
-}
-
 /// Ten megabytes through the tunnel, the first of them in one segment with the request; then the client's end.
 #[test]
 fn a_tunnel_carries_what_it_is_given() {
-    for_each_server(|address| {
+    for_each_router(router, |address| {
         let mut client = Client::connect(address);
         let sent: Vec<u8> = (0..10_000_000u32).map(|number| (number % 251) as u8).collect();
         let request = b"GET /echo HTTP/1.1\r\nHost: t\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
@@ -67,7 +55,7 @@ fn a_tunnel_carries_what_it_is_given() {
 
 #[test]
 fn hints_come_first_and_trailers_last() {
-    for_each_server(|address| {
+    for_each_router(router, |address| {
         let mut client = Client::connect(address);
         for _ in 0..3 {
             client.send(

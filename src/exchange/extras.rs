@@ -4,7 +4,7 @@
 use super::{Exchange, Exchanges, life::Event};
 use crate::{
     error::{Error, Result},
-    http1::{FieldLines, Version},
+    http1::{FieldLines, Version, body::is_forbidden_trailer},
 };
 use http::StatusCode;
 use shards::Key;
@@ -24,25 +24,6 @@ pub(crate) struct Extras {
 
 /// Interim answers that may wait for the answers before them.
 const INTERIMS_MAX: usize = 16;
-
-/// Fields that a trailer section must not hold, for they say how the message is read, routed or authenticated (RFC 9110
-/// §6.5.1).
-const NEVER_TRAILERS: [&str; 14] = [
-    "authorization",
-    "cache-control",
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-range",
-    "content-type",
-    "host",
-    "max-forwards",
-    "set-cookie",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "www-authenticate",
-];
 
 impl Exchange {
     /// Sends an interim answer before the response: 102 to 199, such as 103 (Early Hints, RFC 8297). It leaves when the
@@ -89,7 +70,7 @@ impl Exchange {
     /// `InvalidField` for what cannot stand in a trailer section, framing and routing fields among it; `Ended`.
     pub fn set_trailer(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<()> {
         self.core.check_live()?;
-        if NEVER_TRAILERS.iter().any(|never| never.eq_ignore_ascii_case(name)) {
+        if is_forbidden_trailer(name.as_bytes()) {
             return Err(Error::InvalidField);
         }
         self.core

@@ -345,7 +345,7 @@ impl BodyDecoder {
 
 /// RFC 9110 §6.5.1: fields for framing, routing, authentication, request modifiers, response control, and for how the
 /// content is read. Refused rather than dropped: a reader behind us might merge them.
-fn is_forbidden_trailer(name: &[u8]) -> bool {
+pub(crate) fn is_forbidden_trailer(name: &[u8]) -> bool {
     const FORBIDDEN: [&[u8]; 27] = [
         b"transfer-encoding",
         b"content-length",

@@ -45,6 +45,18 @@ pub fn for_each_driver(test: impl Fn(&str)) {
     test("epoll");
 }
 
+/// Runs the test against a server of the library in this process, with one shard and these routes, on both drivers.
+pub fn for_each_router(router: fn() -> shardlet::Router, test: impl Fn(SocketAddr)) {
+    for_each_driver(|driver| {
+        let driver =
+            if driver == "uring" { shards::DriverChoice::Uring } else { shards::DriverChoice::Epoll };
+        let listen: shards::net::SocketAddress = "127.0.0.1:0".parse().expect("an address");
+        let builder = shardlet::Server::builder().listen(listen).shards(1).driver(driver);
+        let server = builder.start(move |_| router()).expect("the server starts");
+        test(server.address().tcp().expect("a TCP address"));
+    });
+}
+
 /// Why io_uring cannot work here, in the words of `shardlet doctor`; `None` where it works.
 pub fn uring_reason() -> Option<&'static str> {
     static REASON: OnceLock<Option<String>> = OnceLock::new();

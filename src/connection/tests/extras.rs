@@ -9,6 +9,7 @@ fn world() -> World {
         .route("/park", get(park))
         .route("/hints", get(hints))
         .route("/typed", get(typed))
+        .route("/rue", get(rue))
         .route("/late", get(asynchronous(async |x: &mut Exchange| late(x).await)))
         .route("/sum", post(asynchronous(async |x: &mut Exchange| sum(x).await)))
         .route("/echo", get(asynchronous(async |x: &mut Exchange| tunnel(x).await)));
@@ -61,6 +62,21 @@ fn typed(x: &mut Exchange) -> Result<()> {
     let values: Vec<_> =
         request.headers().get_all("x-a").iter().map(|value| value.as_bytes().to_vec()).collect();
     write!(x, "{} {values:?}", request.uri())
+}
+
+/// Changes its mind: the switch has not left, so the failure is answered in HTTP.
+fn rue(x: &mut Exchange) -> Result<()> {
+    x.upgrade("echo")?;
+    Err(crate::Error::Misuse("it cannot be done after all"))
+}
+
+/// Tells by a pattern of its own whether its error hook was called.
+fn watched(x: &mut Exchange, told: &Rc<RefCell<Vec<&'static str>>>) -> Result<()> {
+    x.start_async();
+    let (errors, ends) = (told.clone(), told.clone());
+    x.on_error(move |_, _| errors.borrow_mut().push("error"));
+    x.on_complete(move |_, _| ends.borrow_mut().push("complete"));
+    Ok(())
 }
 
 /// All bytes leave long before the end, which brings none.
@@ -216,4 +232,43 @@ fn an_end_that_brings_no_byte_is_an_end() {
     client.finish();
     world.simulation.run_for(Duration::from_secs(60));
     world.expect_nothing_left("ends without bytes");
+}
+
+/// A handler that fails after `upgrade`, before the 101 has left: the error is answered, and the bytes behind the request
+/// are a request.
+#[test]
+fn an_upgrade_that_is_taken_back_is_answered_in_http() {
+    let world = world();
+    let client = world.simulation.connect(PORT);
+    ask(&client, &UPGRADE.replace("/echo", "/rue"));
+    ask(&client, "GET /plain?66 HTTP/1.1\r\nHost: t\r\n\r\n");
+    world.simulation.run_for(Duration::from_millis(100));
+    let got = text(&client);
+    assert!(got.starts_with("HTTP/1.1 500 ") && !got.contains("Upgrade:") && !got.contains(" 101 "), "{got}");
+    assert!(got.ends_with("66.66.66.66.66.66.66"), "{got}");
+    assert_eq!(world.service.exchanges.counters().live, 0);
+}
+
+/// `Route::notify_client_gone`: the route's word reaches its exchanges; the end is told in any case.
+#[test]
+fn a_route_decides_whether_its_hooks_hear_of_clients_that_leave() {
+    for notify in [true, false] {
+        let told = Rc::new(RefCell::new(Vec::new()));
+        let heard = told.clone();
+        let handler = move |x: &mut Exchange| watched(x, &heard);
+        let router = Router::new().route_with("/watched", get(handler), |route| {
+            route.notify_client_gone(notify);
+        });
+        let options = ServiceOptions { router: router.finish().expect("sound"), ..options(Limits::DEFAULT) };
+        let world = World::with(1, options, SimFaults::default());
+        for leave in [SimClient::finish, SimClient::reset] {
+            let client = world.simulation.connect(PORT);
+            client.write(b"GET /watched HTTP/1.1\r\nHost: t\r\n\r\n");
+            world.simulation.run_for(Duration::from_millis(10));
+            leave(&client);
+            world.simulation.run_for(Duration::from_secs(1));
+            let expected: &[&str] = if notify { &["error", "complete"] } else { &["complete"] };
+            assert_eq!(std::mem::take(&mut *told.borrow_mut()), expected, "notify {notify}");
+        }
+    }
 }
