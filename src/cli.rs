@@ -89,6 +89,10 @@ pub(crate) struct ServerArgs {
     /// Receive buffers of a shard and bytes of each, such as 256:8192
     #[arg(long, value_name = "COUNT:BYTES", hide_short_help = true)]
     pub(crate) buffers: Option<Pair>,
+    /// Seconds for which TERM lets the server serve on, not ready, before it closes
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, hide_short_help = true,
+          value_parser = clap::value_parser!(u32).range(0..=3600))]
+    pub(crate) notice: u32,
     /// Access log: a file, - for standard output, or off
     #[arg(long, value_name = "FILE", default_value = "off")]
     pub(crate) access_log: AccessLog,

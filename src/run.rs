@@ -49,7 +49,7 @@ where
     }
     let server = builder.start(routes).map_err(|error| start_failure(args, &error))?;
     announce(command, args, &server);
-    follow_signals(signals, server.handles().to_vec(), reopen);
+    follow_signals(signals, server.handles().to_vec(), reopen, graceful(args));
     let code = end_code(&server.join());
     if let Some(written) = access_written {
         // Disconnected is what is waited for; a log that cannot be written in time loses its last lines.
@@ -59,16 +59,22 @@ where
     Ok(code)
 }
 
+/// What TERM asks for.
+fn graceful(args: &cli::ServerArgs) -> ShutdownPlan {
+    ShutdownPlan { notice: Duration::from_secs(args.notice.into()), ..ShutdownPlan::graceful(GRACEFUL) }
+}
+
 /// Turns signals into the server's end, on a thread of their own.
 fn follow_signals(
     signals: crossbeam_channel::Receiver<Signal>,
     handles: Vec<ShardHandle>,
     access_log: Option<access::Reopen>,
+    graceful: ShutdownPlan,
 ) {
     let follow = move || {
         for signal in signals {
             match signal {
-                Signal::Graceful => server::begin_shutdown(&handles, ShutdownPlan::graceful(GRACEFUL)),
+                Signal::Graceful => server::begin_shutdown(&handles, graceful),
                 Signal::Fast => server::begin_shutdown(&handles, ShutdownPlan::fast()),
                 Signal::Now => server::begin_shutdown(&handles, ShutdownPlan::now()),
                 Signal::Reload => tracing::info!("nothing to reload: this command has no configuration file"),
