@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   serving ─▶ notice:   still serving, but not ready
-//!           ─▶ draining: no new connections, idle ones closed, busy ones answered with Connection: close
+//!           ─▶ draining: no new connections, idle ones closed, busy ones answered with Connection: close; those that
+//!              came a moment ago have one request yet
 //!           ─▶ forced:   what is left gets on_error(Shutdown) and time to write
 //!           ─▶ cut:      what is still left is cut
 //! ```
@@ -77,8 +78,10 @@ impl<'a> Phases<'a> {
 
     pub(crate) async fn run(&self, listeners: Vec<Listener>) {
         self.until(|_| false, |plan| plan.notice).await;
-        drop(listeners);
         self.service.begin_drain();
+        for listener in listeners {
+            listener.close().await;
+        }
         self.each(Service::drain).await;
         self.until(|service| service.connection_count() == 0, |plan| plan.grace).await;
         self.each(|service, connection| service.force(connection, EndReason::Shutdown)).await;

@@ -48,7 +48,11 @@ fn fault_82_readiness_says_no_while_the_listener_still_accepts() {
             let answer = client.get("/readyz");
             assert_eq!((answer.status, answer.text()), (503, "not ready: the server is ending\n"));
             let served = client.get("/healthz");
-            assert_eq!((served.status, served.field("connection")), (200, None), "{driver}: it serves as before");
+            assert_eq!(
+                (served.status, served.field("connection")),
+                (200, None),
+                "{driver}: it serves as before"
+            );
         }
         server.begin_shutdown(ShutdownPlan::fast());
         join(server, driver);

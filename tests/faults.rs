@@ -4,11 +4,11 @@
 mod common;
 
 use common::{DEADLINE, client::Client, for_each_driver, wait_for};
+use crossbeam_channel::Receiver;
 use shardlet::{
     AsyncContext, EndReason, Exchange, Result, Router, Server, ShutdownPlan, asynchronous,
     exchange::{UndeliveredReason, WriteListener},
 };
-use crossbeam_channel::Receiver;
 use shards::{DriverChoice, File, Shard, fs, net::SocketAddress};
 use std::{
     net::SocketAddr,
@@ -291,7 +291,8 @@ fn fault_53_answers_in_chunks_from_foreign_threads_always_have_their_end() {
     let count: u64 = std::env::var("SHARDLET_CHUNKED").ok().and_then(|n| n.parse().ok()).unwrap_or(10_000);
     for_each_driver(|driver| {
         let (tell, waiting) = crossbeam_channel::unbounded();
-        let feeders: Vec<_> = (0..2).map(|_| waiting.clone()).map(|w| thread::spawn(move || feed(&w))).collect();
+        let feeders: Vec<_> =
+            (0..2).map(|_| waiting.clone()).map(|w| thread::spawn(move || feed(&w))).collect();
         let (server, address) = serve(driver, move |_| {
             let tell = tell.clone();
             Router::new().route("/", move |x: &mut Exchange| {
@@ -303,7 +304,8 @@ fn fault_53_answers_in_chunks_from_foreign_threads_always_have_their_end() {
         let clients: Vec<_> = (0..4)
             .map(|part| thread::spawn(move || ask(address, count * part / 4..count * (part + 1) / 4)))
             .collect();
-        let chunked: u64 = clients.into_iter().map(|client| client.join().expect("every answer is whole")).sum();
+        let chunked: u64 =
+            clients.into_iter().map(|client| client.join().expect("every answer is whole")).sum();
         println!("{driver}: {count} answers, {chunked} in chunks, in {:?}", began.elapsed());
         assert!(chunked > count / 2, "{chunked} of {count} in chunks");
         end(server);

@@ -172,13 +172,15 @@ fn fault_81_term_with_parked_busy_and_idle() {
         assert!(wait_for(DEADLINE, || number(&stats(&server), "async_active") == 4));
         let start = Instant::now();
         server.signal("TERM");
-        assert!(idle.read_until_close().is_empty() && silent.read_until_close().is_empty());
+        assert!(idle.read_until_close().is_empty());
         assert!(start.elapsed() < Duration::from_millis(600), "idle ones wait: {:?}", start.elapsed());
         let response = parked.read_response();
         assert_eq!((response.text(), response.field("connection")), ("waited 700 ms\n", Some("close")));
         assert_eq!(two.read_response().field("connection"), None);
         assert_eq!(two.read_response().field("connection"), Some("close"));
         assert!(two.read_until_close().is_empty());
+        // A new one could have sent its request a moment ago: it is waited for, but not for long.
+        assert!(silent.read_until_close().is_empty());
         drop((parked, two));
         assert_eq!(server.wait_end().code(), Some(0));
         assert!(start.elapsed() < Duration::from_secs(5));

@@ -152,6 +152,10 @@ impl Simulation {
 
 impl Drop for Simulation {
     fn drop(&mut self) {
+        // Nobody moves time while a shard is torn down: what is late comes now, and nothing else will be late.
+        let mut late_by = Duration::ZERO;
+        self.net.set_faults(|faults| late_by = std::mem::take(faults).late_by);
+        self.clock.advance(late_by);
         for shard in self.shards.drain(..) {
             shard.clone().entered(|| shard.tear_down(Duration::from_secs(1)));
         }

@@ -13,11 +13,9 @@ use std::io;
 
 impl AcceptEvents for Service {
     fn on_accepted(&self, _shard: &Shard, socket: Socket) {
-        let full = self.connection_count() >= self.connections_max;
-        if full || self.draining.get() {
-            let reason = if full { "connections_max" } else { "draining" };
+        if self.connection_count() >= self.connections_max {
             self.counters.refused();
-            tracing::debug!(shard = %self.shard.id(), reason, "connection refused");
+            tracing::debug!(shard = %self.shard.id(), reason = "connections_max", "connection refused");
             // Dropped: the client sees the end at once and may try elsewhere.
             return;
         }
@@ -46,6 +44,10 @@ impl AcceptEvents for Service {
             connection.socket.listen_to(service.rc(), key.to_u64());
             connection.socket.start_receiving();
         });
+        if self.draining.get() {
+            // The kernel had it when the listener closed: it has one request, as those that came before it.
+            self.drain(key);
+        }
     }
 
     fn on_accept_paused(&self, _shard: &Shard, error: &io::Error) {

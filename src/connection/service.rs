@@ -283,18 +283,23 @@ impl Service {
         self.draining.set(true);
     }
 
-    /// An idle connection closes, a busy one ends with its answers.
+    /// An idle connection closes, a busy one ends with its answers, a new one with the answer to its request.
     pub(crate) fn drain(&self, connection: Key) {
         self.with(connection, |service, connection| {
             let unsent = !connection.pipeline.is_empty() || connection.output.is_sending();
             let actions = connection.cycle.begin_shutdown(unsent);
+            Service::hasten_head(connection);
             service.perform(connection, actions);
         });
     }
 
-    /// What still runs on a connection is told that it must end, with this reason.
+    /// What still runs on a connection is told that it must end, with this reason. One on which nothing runs closes.
     pub(crate) fn force(&self, connection: Key, reason: EndReason) {
         self.with(connection, |service, connection| {
+            if connection.cycle.in_flight() == 0 && !connection.output.is_sending() {
+                let actions = connection.cycle.idle_expired();
+                service.perform(connection, actions);
+            }
             for exchange in connection.pipeline.live() {
                 service.exchanges.shutdown_forced(exchange, reason);
                 service.drive(connection, exchange);

@@ -125,7 +125,13 @@ impl Service {
         // Not at every event: the timer's own event must not move an idle connection's deadline.
         let renewed = input != deadlines.waiting[Side::Input as usize] || request != deadlines.request;
         if renewed {
-            let at = self.now().saturating_add(first_window(&self.limits, input));
+            let window = match input {
+                Waiting::Head if self.draining.get() => {
+                    LAST_REQUEST_WITHIN.min(next_window(&self.limits, input))
+                }
+                _ => first_window(&self.limits, input),
+            };
+            let at = self.now().saturating_add(window);
             let mark = if input == Waiting::Body { connection.body_received } else { UNKNOWN };
             connection.deadlines.request = request;
             connection.deadlines.set(Side::Input, input, at, mark);
@@ -152,6 +158,13 @@ impl Service {
         let at = Duration::from_nanos(at);
         if !self.shard.reset_timer(deadlines.timer, at) {
             deadlines.timer = self.set_connection_timer(at, connection.key);
+        }
+    }
+
+    /// The server ends: a request that is awaited has a moment to come.
+    pub(super) fn hasten_head(connection: &mut Connection) {
+        if connection.deadlines.waiting[Side::Input as usize] == Waiting::Head {
+            connection.deadlines.waiting[Side::Input as usize] = Waiting::Application;
         }
     }
 
@@ -205,7 +218,9 @@ impl Service {
     fn expired(&self, connection: &mut Connection, waiting: Waiting) {
         match waiting {
             Waiting::Head if connection.held.is_empty() => {
-                self.count_cut("head_timeout_silent");
+                if !self.draining.get() {
+                    self.count_cut("head_timeout_silent");
+                }
                 let actions = connection.cycle.broken();
                 self.perform(connection, actions);
             }
@@ -234,6 +249,10 @@ impl Service {
         }
     }
 }
+
+/// How long a server that ends waits for the request of a connection that is new: a lost segment is sent again by then
+/// (RFC 6298 §2.4).
+const LAST_REQUEST_WITHIN: Duration = Duration::from_secs(1);
 
 /// How often a connection that receives nothing is asked whether its peer is still there.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -460,10 +460,17 @@ impl Cycle {
     }
 
     /// The server stops: what was taken is answered, nothing more is taken. An idle connection closes, unless
-    /// answers are `unsent`.
+    /// answers are `unsent`. One that is new, or whose next head has begun to come, has its one request yet: whoever
+    /// connected a moment ago has sent it, and would find a reset instead of an answer.
     pub fn begin_shutdown(&mut self, unsent: bool) -> Actions {
-        if self.in_flight() == 0 && !unsent && matches!(self.phase, Phase::Idle) {
-            return self.apply(Event::IdleEnded);
+        let is_quiet = self.in_flight() == 0 && !unsent;
+        match self.phase {
+            Phase::Idle | Phase::Head if is_quiet && (self.taken == 0 || self.phase == Phase::Head) => {
+                self.requests_max = self.taken + 1;
+                return Actions::NONE;
+            }
+            Phase::Idle if is_quiet => return self.apply(Event::IdleEnded),
+            _ => {}
         }
         self.newest_is_last = true;
         self.apply(Event::LastAnnounced)

@@ -175,6 +175,9 @@ fn a_refused_head_is_answered_in_its_turn() {
 #[test]
 fn shutdown_answers_what_was_taken_and_closes_what_is_idle() {
     let mut idle = cycle();
+    let _ = idle.request_taken(plain());
+    let _ = idle.answer_ended(true);
+    assert_eq!(idle.clone().begin_shutdown(true), Actions::NONE);
     assert_eq!(idle.begin_shutdown(false), Actions::CLOSE);
 
     let mut busy = cycle();
@@ -190,6 +193,21 @@ fn shutdown_answers_what_was_taken_and_closes_what_is_idle() {
     let _ = reading.begin_shutdown(false);
     assert_eq!(reading.phase(), Phase::LastBody);
     assert!(reading.content_ended().is_empty());
+}
+
+/// A connection without a request so far, and one whose next head has begun to come, have one request yet.
+#[test]
+fn shutdown_takes_the_request_that_is_on_its_way() {
+    let (fresh, mut began, mut again) = (cycle(), cycle(), cycle());
+    let _ = began.head_began();
+    let _ = again.request_taken(plain());
+    let _ = again.answer_ended(true);
+    let _ = again.head_began();
+    for mut cycle in [fresh, began, again] {
+        assert!(cycle.begin_shutdown(false).is_empty() && cycle.may_take_request());
+        assert_eq!(cycle.request_taken(plain()), Actions::START_REQUEST, "and reads no next one");
+        assert!(!cycle.may_take_request() && !cycle.may_persist(cycle.taken() - 1, Some(0)));
+    }
 }
 
 /// RFC 9112 §9.6: a half-close does not end requests that are complete; one inside a content aborts it.

@@ -19,6 +19,7 @@ use crate::{
     shard::Shard,
     sync::Arc,
     table::Key,
+    time,
     timers::TimerTarget,
 };
 use std::{
@@ -201,6 +202,15 @@ impl Listener {
     /// The real address.
     pub fn address(&self) -> &SocketAddress {
         &self.address
+    }
+
+    /// Stops accepting and closes the socket, as dropping does, and waits until no further connection can arrive.
+    pub async fn close(self) {
+        let (shard, key) = (self.shard.clone(), self.key);
+        drop(self);
+        while shard.net().listeners.borrow().get(key).is_some() {
+            time::sleep(LOOK).await;
+        }
     }
 
     /// What this listener counted.
@@ -386,6 +396,9 @@ fn concerns_one_connection(error: &io::Error) -> bool {
         )
     )
 }
+
+/// How often a listener that closes is looked at: the kernel gives the accept back within a turn.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Length of the accept queue where the caller does not say; the kernel cuts it to net.core.somaxconn.
 const BACKLOG: i32 = 4096;
