@@ -31,6 +31,8 @@ use std::{
 const WORK: Duration = Duration::from_micros(50);
 const LOAD: f64 = 0.7;
 const EVERY: Duration = Duration::from_millis(1);
+/// How long a receiver waits for a result: the timeout that a parked request of shardlet has unless told otherwise.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is sent to the receiving thread.
 enum Message {
@@ -208,8 +210,23 @@ fn through_channel(
     Receiver { name: name.into(), send, latencies, end, rounds: Vec::new() }
 }
 
+/// As in a server: the thread waits for its sockets too, and what waits for a result has a timeout.
 fn tokio(place: Placement) -> Receiver {
     through_channel("tokio current_thread", move |mut receiver, latencies| {
+        pin(place.receiver);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            while let Ok(Some(message)) = tokio::time::timeout(PATIENCE, receiver.recv()).await {
+                receive(message, &latencies);
+            }
+        });
+    })
+}
+
+/// A thread that only ever waits for this channel: no socket, no timer, a futex to sleep on. Nothing that serves can be
+/// so; it shows what the scheduler alone takes.
+fn tokio_bare(place: Placement) -> Receiver {
+    through_channel("tokio, channel alone", move |mut receiver, latencies| {
         pin(place.receiver);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
@@ -225,7 +242,8 @@ fn glommio(place: Placement) -> Receiver {
         pin(place.receiver);
         let executor = glommio::LocalExecutorBuilder::default().make().unwrap();
         executor.run(async move {
-            while let Some(message) = receiver.recv().await {
+            let mut wait = async || Ok(receiver.recv().await);
+            while let Ok(Some(message)) = glommio::timer::timeout(PATIENCE, wait()).await {
                 receive(message, &latencies);
             }
         });
@@ -244,7 +262,7 @@ fn main() {
     };
     println!("{probes} probes a round, {rounds} rounds, threads placed: {place}");
     let place = Placement::named(&place);
-    let mut receivers = [shardlet(place), tokio(place), glommio(place)];
+    let mut receivers = [shardlet(place), tokio(place), tokio_bare(place), glommio(place)];
     pin(place.sender);
     for is_loaded in loads {
         let load = if is_loaded { "70 % load" } else { "idle" };
