@@ -3,10 +3,11 @@
 //! One turn, each stage with a budget so that nothing starves:
 //!
 //! ```text
-//!   completions ─▶ tasks ─▶ inbox ─▶ timers ─▶ tasks ─▶ submit and wait (one enter)
+//!   inbox ─▶ completions ─▶ tasks ─▶ timers ─▶ tasks ─▶ submit and wait (one enter)
 //! ```
 //!
-//! The inbox comes before the timers: a result that has arrived beats a timeout that expired in the same turn.
+//! The inbox comes first: a sleeping shard is woken for it, and a result that had arrived when the turn began beats a
+//! timeout that had expired by then.
 //! Nothing of the driver, the tables or the wheel is borrowed while a callback runs, and no callback runs inside
 //! another: completions are queued by the driver and delivered from here.
 
@@ -444,12 +445,12 @@ impl Shard {
         self.inner.now.set(began);
         self.inner.handle.shared().heartbeat.turn_begins(began);
         self.stage_ended(Stage::Enter);
+        self.drain_inbox();
+        self.stage_ended(Stage::Inbox);
         self.deliver_completions();
         self.stage_ended(Stage::Completions);
         self.run_tasks();
         self.stage_ended(Stage::Tasks);
-        self.drain_inbox();
-        self.stage_ended(Stage::Inbox);
         self.fire_timers();
         self.stage_ended(Stage::Timers);
         self.run_tasks();

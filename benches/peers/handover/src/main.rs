@@ -3,10 +3,10 @@
 //! that go from one to the next.
 //!
 //! ```sh
-//! cargo run --release -- [PROBES] [ROUNDS] [own|free|same|apart] [idle|load]
+//! cargo run --release -- [PROBES] [ROUNDS] [own|free|same|apart] [idle|load|both] [NAME]
 //! ```
 //!
-//! The sender probes every millisecond. Idle, nothing else happens; under load a second thread sends pieces of work of
+//! With NAME only the receivers whose name contains it. The sender probes every millisecond. Idle, nothing else happens; under load a second thread sends pieces of work of
 //! 50 µs at random moments, so that the receiving thread is busy for 70 % of its time.
 //!
 //! Where the threads run decides more than the program that runs on them: waking a thread on the sender's own core
@@ -256,13 +256,16 @@ fn main() {
     let (probes, rounds) = (number(2_000), number(7));
     let place = arguments.next().unwrap_or_else(|| "apart".into());
     let loads = match arguments.next().as_deref() {
-        None => vec![false, true],
+        None | Some("both") => vec![false, true],
         Some("idle") => vec![false],
         Some(_) => vec![true],
     };
+    let name = arguments.next().unwrap_or_default();
     println!("{probes} probes a round, {rounds} rounds, threads placed: {place}");
     let place = Placement::named(&place);
-    let mut receivers = [shardlet(place), tokio(place), tokio_bare(place), glommio(place)];
+    let makers = [shardlet, tokio, tokio_bare, glommio];
+    let mut receivers: Vec<Receiver> = makers.into_iter().map(|make| make(place)).collect();
+    receivers.retain(|receiver| receiver.name.contains(&name));
     pin(place.sender);
     for is_loaded in loads {
         let load = if is_loaded { "70 % load" } else { "idle" };
