@@ -1,12 +1,13 @@
 //! The race storm: work and timeout a millisecond apart, clients that leave at any byte. Each request gets exactly one
 //! answer, never a mixture of two, the sums are right, and nothing is left behind.
 //!
-//! `SHARDLET_RACES=1000000` sets how many (default 20,000), `SHARDLET_SEED=N` replays the clients' choices.
+//! `SHARDLET_RACES=1000000` sets how many on each driver (default 10,000), `SHARDLET_SEED=N` replays the clients' choices.
 
 mod common;
 
-use common::{DEADLINE, client::Client, wait_for};
+use common::{DEADLINE, client::Client, for_each_driver, wait_for};
 use shardlet::{Server, ShutdownPlan, handlers::demo};
+use shards::DriverChoice;
 use std::{
     env, fs,
     io::{Read, Write},
@@ -105,11 +106,16 @@ fn stats(to: SocketAddr) -> serde_json::Value {
 
 #[test]
 fn each_race_has_one_answer_and_one_end() {
-    let (races, seed) = (number("SHARDLET_RACES", 20_000), number("SHARDLET_SEED", 0x5EED));
+    let (races, seed) = (number("SHARDLET_RACES", 10_000), number("SHARDLET_SEED", 0x5EED));
     println!("replay with SHARDLET_RACES={races} SHARDLET_SEED={seed}");
+    for_each_driver(|driver| race(driver, races, seed));
+}
+
+fn race(driver: &str, races: u64, seed: u64) {
     let any_port: SocketAddr = ([127, 0, 0, 1], 0).into();
-    let server =
-        Server::builder().listen(any_port).shards(2).start(demo::router()).expect("the server starts");
+    let choice = if driver == "uring" { DriverChoice::Uring } else { DriverChoice::Epoll };
+    let builder = Server::builder().listen(any_port).shards(2).driver(choice);
+    let server = builder.start(demo::router()).expect("the server starts");
     let address = server.address().tcp().expect("a TCP address");
     // Everything that is made once has been made.
     assert!(matches!(Client::connect(address).get("/race?work=1&timeout=100").status, 200 | 502));
@@ -136,7 +142,7 @@ fn each_race_has_one_answer_and_one_end() {
     assert!(flat, "{} descriptors, {before} before", descriptors());
     let (results, timeouts) = (seen.results.load(Relaxed), seen.timeouts.load(Relaxed));
     println!(
-        "{results} results, {timeouts} timeouts, {} clients left; ends: {}",
+        "{driver}: {results} results, {timeouts} timeouts, {} clients left; ends: {}",
         seen.left.load(Relaxed),
         stats["ends"]
     );

@@ -230,6 +230,18 @@ fn no_file_leaves_work_undone() {
     });
 }
 
+/// The rules of the life cycle, L-1 to L-27: each is the name of a test that would fail without it.
+#[test]
+fn every_rule_of_the_life_cycle_has_a_test_of_its_name() {
+    let sources = sources();
+    let has_test = |number: u32| {
+        let names = [format!("fn l_{number}_"), format!("fn rule_l{number}_")];
+        sources.iter().any(|source| names.iter().any(|name| source.code.contains(name.as_str())))
+    };
+    let without: Vec<u32> = (1..=27).filter(|number| !has_test(*number)).collect();
+    assert!(without.is_empty(), "no test is named l_N_... or rule_lN_... for the rules {without:?}");
+}
+
 #[test]
 fn every_exception_has_a_reason() {
     check(|source| {

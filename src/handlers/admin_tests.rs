@@ -48,7 +48,7 @@ fn fetch(address: SocketAddr, path: &str) -> String {
 }
 
 #[test]
-fn every_figure_of_the_life_cycle_has_a_metric() {
+fn l_27_every_figure_of_the_life_cycle_has_a_metric() {
     let server = Server::builder()
         .listen("127.0.0.1:0".parse::<SocketAddr>().expect("an address"))
         .shards(1)

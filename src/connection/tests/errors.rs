@@ -3,12 +3,13 @@
 use super::{PORT, World, options, plain};
 use crate::{
     connection::ServiceOptions,
-    exchange::Exchange,
+    error::{Error, Result},
+    exchange::{DispatchType, Exchange},
     limits::Limits,
-    routing::{Router, get},
+    routing::{Filter, Next, Router, get},
 };
 use shards::testing::SimFaults;
-use std::time::Duration;
+use std::{cell::RefCell, rc::Rc, time::Duration};
 
 fn answer(world: &World, request: &str) -> String {
     let client = world.simulation.connect(PORT);
@@ -33,4 +34,37 @@ fn what_the_router_refuses_is_answered_by_the_error_handler() {
         assert_eq!(answer.contains("Allow: "), status == 405, "{request}: {answer}");
     }
     assert!(answer(&world, "GET /plain?11").starts_with("HTTP/1.1 200 "));
+}
+
+/// A filter that notes its runs.
+fn noting(log: &Rc<RefCell<Vec<String>>>, name: &'static str, on: &[DispatchType]) -> Filter {
+    let log = log.clone();
+    let run = move |x: &mut Exchange, next: Next<'_>| {
+        log.borrow_mut().push(name.to_owned());
+        next.run(x)
+    };
+    Filter::new(run).on(on.iter().copied()).async_supported(true)
+}
+
+#[test]
+fn l_22_a_filter_runs_in_an_error_dispatch_only_if_registered_for_it_and_no_error_dispatch_causes_another() {
+    let log = Rc::new(RefCell::new(Vec::new()));
+    let handled = log.clone();
+    let routes = Router::new()
+        .filter("/*", noting(&log, "requests", &[DispatchType::Request]))
+        .filter("/*", noting(&log, "errors", &[DispatchType::Error]))
+        .filter("/*", noting(&log, "both", &[DispatchType::Request, DispatchType::Error]))
+        .route("/broken", |_: &mut Exchange| -> Result<()> { Err(Error::handler("broken")) })
+        .error_handler(move |_: &mut Exchange| -> Result<()> {
+            handled.borrow_mut().push("error handler".to_owned());
+            Err(Error::handler("broken too"))
+        });
+    let options =
+        ServiceOptions { router: routes.finish().expect("sound routes"), ..options(Limits::DEFAULT) };
+    let world = World::with(1, options, SimFaults::default());
+    let answer = answer(&world, "GET /broken");
+    assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
+    assert_eq!(log.take(), ["requests", "both", "errors", "both", "error handler"]);
+    world.simulation.run_for(Duration::from_secs(60));
+    world.expect_nothing_left("an error in an error dispatch");
 }

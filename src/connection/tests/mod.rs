@@ -2,6 +2,7 @@
 
 mod errors;
 mod extras;
+mod leaving;
 mod order;
 mod panics;
 mod random;

@@ -2,6 +2,7 @@
 
 mod bodies;
 mod coordinators;
+mod effects;
 mod fault_rows;
 mod faults;
 mod foreign;
@@ -76,6 +77,9 @@ impl Jobs {
     /// Runs all jobs on another thread.
     pub(super) fn run(&self) {
         let jobs: Vec<_> = self.queue.lock().unwrap().drain(..).collect();
+        if jobs.is_empty() {
+            return;
+        }
         thread::spawn(move || jobs.into_iter().for_each(|job| job())).join().unwrap();
     }
 }

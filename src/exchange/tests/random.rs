@@ -3,8 +3,11 @@
 //! `SHARDLET_SEEDS=n` runs n of them.
 
 use super::*;
-use crate::exchange::{AsyncContext, SlowClient, WaterMarks, asynchronous};
+use crate::exchange::{
+    AsyncContext, HandoffSender, Read, ReadListener, SlowClient, WaterMarks, asynchronous, handoff,
+};
 use bytes::Bytes;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 /// xorshift64*: small, and the same everywhere.
 #[derive(Clone)]
@@ -23,17 +26,27 @@ impl Random {
         self.0.set(x);
         (x.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
     }
+
+    fn pick<T: Clone>(&self, of: &[T]) -> Option<T> {
+        (!of.is_empty()).then(|| of[self.below(of.len() as u64) as usize].clone())
+    }
 }
 
+/// What is kept outside the exchanges, each with the number of its exchange.
 #[derive(Default)]
 struct Tally {
     completes: Mutex<HashMap<u64, u32>>,
-    contexts: Mutex<Vec<AsyncContext>>,
+    /// Hooks of cancel tokens that were taken and have not run.
+    hooks: AtomicI64,
+    contexts: Mutex<Vec<(u64, AsyncContext)>>,
+    senders: Mutex<Vec<HandoffSender<u64>>>,
+    /// Calls of `with` that ran.
+    calls: AtomicU64,
 }
 
 /// What any callback may do. The body of an exchange is only ever its own number.
 fn act(random: &Random, x: &mut Exchange, number: u64, tally: &Arc<Tally>) -> Result<()> {
-    match random.below(16) {
+    match random.below(22) {
         0 | 1 => write!(x, "{number};")?,
         2 => write!(x, "{number};").and_then(|()| x.flush())?,
         3 | 4 => x.complete()?,
@@ -55,12 +68,76 @@ fn act(random: &Random, x: &mut Exchange, number: u64, tally: &Arc<Tally>) -> Re
         14 => {
             let context = x.context();
             send(&context, number, random.below(1 << 20));
-            tally.contexts.lock().unwrap().push(context);
+            tally.contexts.lock().unwrap().push((number, context));
         }
-        _ => {}
+        _ => return listen(random, x, number, tally),
     }
     Ok(())
 }
+
+/// The rest of it: what hears of something later.
+fn listen(random: &Random, x: &mut Exchange, number: u64, tally: &Arc<Tally>) -> Result<()> {
+    let (r, t) = (random.clone(), tally.clone());
+    match random.below(6) {
+        0 => x.set_read_listener(Reader { random: r, number, tally: t }),
+        1 => x.set_write_listener(move |x: &mut Exchange| act(&r, x, number, &t)),
+        2 => x.extend(Duration::from_millis(random.below(20))),
+        3 => {
+            let choice = random.below(1 << 20);
+            // Refused when the pool is full: the exchange hears of it by `Overload`.
+            let _ = x.start_async().start(move |context| send(&context, number, choice));
+        }
+        4 => {
+            t.hooks.fetch_add(1, Relaxed);
+            x.cancel_token().on_cancel(move |_| {
+                t.hooks.fetch_sub(1, Relaxed);
+            })?;
+        }
+        _ => tally.contexts.lock().unwrap().push((number, x.context().whole_exchange())),
+    }
+    Ok(())
+}
+
+/// Reads on, or stops reading, as the schedule says.
+struct Reader {
+    random: Random,
+    number: u64,
+    tally: Arc<Tally>,
+}
+
+impl ReadListener for Reader {
+    fn on_data_available(&mut self, x: &mut Exchange) -> Result<()> {
+        while self.random.below(4) > 0 && matches!(x.read()?, Read::Data(_)) {}
+        act(&self.random, x, self.number, &self.tally)
+    }
+
+    fn on_all_data_read(&mut self, x: &mut Exchange) -> Result<()> {
+        act(&self.random, x, self.number, &self.tally)
+    }
+}
+
+/// A handler that waits: for a time, for a value from elsewhere, for a job of the pool, or for content.
+async fn wait(random: Random, x: &mut Exchange, number: u64, tally: Arc<Tally>) -> Result<()> {
+    match random.below(4) {
+        0 => x.sleep(Duration::from_millis(random.below(10))).await,
+        1 => {
+            let (sender, value) = handoff();
+            tally.senders.lock().unwrap().push(sender);
+            if let Some(value) = value.await {
+                assert_eq!(value, VALUE, "what was sent");
+            }
+        }
+        2 => {
+            assert_eq!(x.blocking(|| VALUE).await?, VALUE, "what the job gave");
+        }
+        _ => while x.next_chunk().await?.is_some() {},
+    }
+    act(&random, x, number, &tally)?;
+    write!(x, "{number};")
+}
+
+/// What jobs and hand-overs give.
+const VALUE: u64 = 42;
 
 /// A task whose further choices come from its own number: it may run on whatever turn.
 fn send(context: &AsyncContext, number: u64, choice: u64) {
@@ -98,14 +175,10 @@ fn script(
         if x.cycle() > 3 || (callback == Callback::DoResponse && random.below(2) == 0) {
             return x.complete();
         }
-        if matches!(callback, Callback::Handler(DispatchType::Request)) && random.below(4) == 0 {
-            let r = random.clone();
-            let time = Duration::from_millis(r.below(10));
-            return asynchronous(async move |x: &mut Exchange| {
-                x.sleep(time).await;
-                write!(x, "{number};")
-            })
-            .run(x);
+        if matches!(callback, Callback::Handler(DispatchType::Request)) && random.below(3) == 0 {
+            let (r, t) = (random.clone(), tally.clone());
+            return asynchronous(async move |x: &mut Exchange| wait(r.clone(), x, number, t.clone()).await)
+                .run(x);
         }
         if callback == Callback::DoRequest && random.below(2) == 0 {
             return x.service();
@@ -115,7 +188,7 @@ fn script(
 }
 
 fn happen(random: &Random, world: &World, key: Key, tally: &Arc<Tally>) {
-    match random.below(14) {
+    match random.below(20) {
         0 | 1 => world.turn(),
         2 => world.advance(random.below(10)),
         3 => world.event(key, |e| {
@@ -130,18 +203,56 @@ fn happen(random: &Random, world: &World, key: Key, tally: &Arc<Tally>) {
         10 => world.event(key, |e| e.overloaded(key)),
         11 => world.event(key, |e| e.timer_fired(key)),
         12 => world.event(key, |e| e.output_failed(key, EndReason::WriteTimeout)),
+        13 => world.event(key, |e| e.shutdown_forced(key, EndReason::Shutdown)),
+        14 => world.jobs.run(),
+        15 => *world.jobs.full.lock().unwrap() = random.below(2) == 0,
+        16 => hand_over(random, world, tally),
+        17 => call(random, world, tally),
         _ => {
-            let contexts = tally.contexts.lock().unwrap().clone();
-            if !contexts.is_empty() {
-                let context = contexts[random.below(contexts.len() as u64) as usize].clone();
-                send(&context, u64::from(u32::MAX), random.below(1 << 20));
+            // The lock is not held while what is sent may run.
+            let picked = random.pick(&tally.contexts.lock().unwrap());
+            if let Some((number, context)) = picked {
+                send(&context, number, random.below(1 << 20));
             }
         }
     }
 }
 
-/// Runs a seed and gives the counters at its end.
-fn run(seed: u64) -> LifeCycleCounters {
+/// A sender gives its value, or is dropped without.
+fn hand_over(random: &Random, world: &World, tally: &Tally) {
+    let sender = tally.senders.lock().unwrap().pop();
+    let Some(sender) = sender else { return };
+    if random.below(3) > 0 {
+        let closed = sender.is_closed();
+        assert_eq!(sender.send(VALUE).is_err(), closed, "it says what became of the value");
+    }
+    world.turn();
+}
+
+/// Code of the shard outside any callback: `with` runs its call at once and once, or says why not.
+fn call(random: &Random, world: &World, tally: &Arc<Tally>) {
+    let picked = random.pick(&tally.contexts.lock().unwrap());
+    let Some((number, context)) = picked else { return };
+    let ran = Rc::new(Cell::new(0));
+    let (count, panics) = (ran.clone(), random.below(8) == 0);
+    let result = context.with(move |x| {
+        count.set(count.get() + 1);
+        if panics {
+            std::panic::resume_unwind(Box::new("asked for by the schedule"));
+        }
+        write!(x, "{number};").is_ok()
+    });
+    assert!(
+        ran.get() == usize::from(result.is_ok()) || (panics && ran.get() == 1),
+        "{result:?}, ran {}",
+        ran.get()
+    );
+    tally.calls.fetch_add(ran.get() as u64, Relaxed);
+    world.turn();
+}
+
+/// Runs a seed and gives the counters at its end, and how many calls of `with` ran.
+fn run(seed: u64) -> (LifeCycleCounters, u64) {
     let what = format!("SHARDLET_SEED={seed}");
     let random = Random::new(seed);
     let world = World::new();
@@ -163,6 +274,7 @@ fn run(seed: u64) -> LifeCycleCounters {
         }
     }
     world.set_blocked(false);
+    world.jobs.run();
     world.turn();
     for (key, _) in world.exchanges.keys() {
         world.event(key, |e| e.shutdown_forced(key, EndReason::Shutdown));
@@ -173,7 +285,16 @@ fn run(seed: u64) -> LifeCycleCounters {
     let completes = tally.completes.lock().unwrap();
     assert!(completes.values().all(|count| *count == 1), "{what}: on_complete {completes:?}");
     assert_eq!(completes.len(), 20, "{what}: each was told of its end");
-    world.counters()
+    assert_eq!(tally.hooks.load(Relaxed), 0, "{what}: each hook of a token runs once");
+    for sender in tally.senders.lock().unwrap().drain(..) {
+        assert!(sender.send(VALUE).is_err(), "{what}: nobody waits any more");
+    }
+    for (number, key) in keys.iter().enumerate() {
+        // Its own number, or the line that stands for an answer where nobody gave one.
+        let (body, line) = (world.body(*key).replace(&format!("{number};"), ""), world.wire(*key).status);
+        assert!(body.is_empty() || body == format!("{line}\n"), "{what}: {body:?} in the answer of {number}");
+    }
+    (world.counters(), tally.calls.load(Relaxed))
 }
 
 #[test]
@@ -186,10 +307,12 @@ fn random_schedules() {
 }
 
 fn run_seeds(count: u64) {
-    let mut sum = LifeCycleCounters::default();
+    let (mut sum, mut calls) = (LifeCycleCounters::default(), 0);
     for seed in 1..=count {
         let caught = std::panic::catch_unwind(|| run(seed));
-        sum.merge(&caught.unwrap_or_else(|_| panic!("replay with SHARDLET_SEED={seed}")));
+        let (counters, ran) = caught.unwrap_or_else(|_| panic!("replay with SHARDLET_SEED={seed}"));
+        sum.merge(&counters);
+        calls += ran;
     }
     // The schedules are worth something only if they end in every way they can.
     for reason in EndReason::ALL {
@@ -200,4 +323,5 @@ fn run_seeds(count: u64) {
         assert!(!possible || sum.ended(reason) > 0, "no schedule ended with {reason}");
     }
     assert!(sum.stale_tasks_dropped > 0 && sum.double_terminal_suppressed > 0 && sum.panics > 0, "{sum:?}");
+    assert!(calls > 0, "no call of with() ever ran");
 }
