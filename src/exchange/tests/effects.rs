@@ -106,7 +106,8 @@ fn l_9_each_way_to_end_is_one_end_with_its_reason() {
             assert_eq!(world.counters().ended_total(), 1, "{first}");
         }
     }
-    let failing: [(EndReason, fn(&mut Exchange) -> Result<()>); 3] = [
+    type Fail = fn(&mut Exchange) -> Result<()>;
+    let failing: [(EndReason, Fail); 3] = [
         (HandlerFailed, |_| Err(Error::handler("broken"))),
         (Panicked, |_| std::panic::resume_unwind(Box::new("asked for by the test"))),
         (TimedOut, |x| {
