@@ -26,6 +26,7 @@ FAST = f"{OURS},{FLOORS},monoio-raw,tokio-raw,tokio-uring-raw,hyper,may_minihttp
 SLOW = ("shardlet,floor-uring+httparse,glommio-raw,actix-web,axum,h2o-lib,h2o,haproxy,go-fasthttp,bun-static-route,go-nethttp,node,"
         "jetty,tomcat")
 LOADS = "--scenario 64:1,256:1,1024:1,64:16"
+FILES = "shardlet-files,shardlet-files-epoll,shardlet-files-uncached,shardlet-files-epoll-uncached,nginx,h2o"
 BUSY = f"{OURS},{FLOORS},hyper,nginx"
 # What a part measures: options of compare.py, and the servers.
 PARTS = {
@@ -35,13 +36,14 @@ PARTS = {
     "memory": ("--no-load --memory", f"{BUSY},h2o,haproxy,monoio-raw,ntex-uring,xitca-uring,axum,bun-static-route"),
     "growth": ("--scenario 256:1,256:1:9744 --shards", f"{OURS},floor-uring+httparse,hyper,nginx"),
     "cases": ("--scenario 64:1 --case echo,missing,async,worker", f"{OURS},hyper,axum,nginx,jetty-async,tomcat-async"),
+    "files": ("--no-load --static --gen load", FILES),
     "start": ("--no-load --cold-start", f"{BUSY},monoio-raw,xitca-uring,ntex-uring,axum,h2o"),
     "one-load": ("--gen load --scenario 1:1", FAST),
     "one-wrk": ("--gen wrk --scenario 1:1", FAST),
     "slow-load": (f"--gen load {LOADS} --rounds 2", SLOW),
     "slow-wrk": (f"--gen wrk {LOADS} --rounds 2", SLOW),
 }
-QUICK = set(f"{BUSY},xitca-uring,axum,jetty-async".split(","))
+QUICK = set(f"{BUSY},{FILES},xitca-uring,axum,jetty-async".split(","))
 QUICK_OPTIONS = "--rounds 2 --secs 1 --idle 2000 --starts 3 --max-wait 2 --place any --foreign 0.9 --retries 0".split()
 
 

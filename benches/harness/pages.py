@@ -101,6 +101,17 @@ def case_table(found):
     return out + [""]
 
 
+def file_table(found):
+    """Servers down, sizes across."""
+    by_size = {size: targets.folded(found, "files", f"static-{size}") for size in targets.FILE_SIZES}
+    servers = sorted(by_size["4k"], key=lambda name: by_size["4k"][name]["cpu_us"])
+    if not servers:
+        return []
+    out = ["| CPU µs/request, 64 connections | 4 KiB | 64 KiB | 1 MiB |", "| --- |" + " ---: |" * len(by_size)]
+    out += [f"| {name} | " + " | ".join(cell(folded.get(name), True) for folded in by_size.values()) + " |" for name in servers]
+    return out + [""]
+
+
 def absent(found):
     """What could not be measured, each once."""
     gone = {name: why.splitlines()[0][:90] for res in found.values() for name, why in res["failed"].items()}
@@ -114,7 +125,7 @@ def sections(found):
     return [("CPU time per request", cpu_table(found, "load") + cpu_table(found, "wrk")),
             ("CPU time per request, the slower peers in a run of their own", cpu_table(found, "load", ("slow",)) + cpu_table(found, "wrk", ("slow",))),
             ("Latency at a constant rate", latency_table(found)), ("Growth", growth_table(found)),
-            ("Other paths", case_table(found)), *rest.items()]
+            ("Other paths", case_table(found)), ("Files", file_table(found)), *rest.items()]
 
 
 def whole(found):

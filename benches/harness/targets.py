@@ -3,6 +3,7 @@
 FLOOR = {"shardlet": "floor-uring+httparse", "shardlet-epoll": "epoll+httparse"}
 ALONE, PIPELINED = 1.12, 1.25  # times the floor
 LOADS = ("cpu-load", "cpu-wrk", "one-load", "one-wrk", "slow-load", "slow-wrk")
+FILE_SIZES = {"4k": ("nginx", "h2o"), "64k": ("nginx", "h2o"), "1m": ("nginx",)}  # whom a file of this size is compared with
 IDLE_BYTES, GROWTH, ASYNC, START_MS = 512, 1.05, 1.25, 20
 
 
@@ -52,6 +53,17 @@ def latency(found):
                            f"{mine:,.0f} µs; least of them {least:,.0f} ({best})", mine <= least)
 
 
+def files(found):
+    """CPU time for a file, none above that of the peers."""
+    for size, peers in FILE_SIZES.items():
+        medians = folded(found, "files", f"static-{size}")
+        for name in (n for n in medians if n.startswith("shardlet")):
+            mine, others = medians[name]["cpu_us"], {n: medians[n]["cpu_us"] for n in peers if n in medians}
+            if others:
+                yield (f"{name}, file of {size}", f"not above {' and '.join(others)}", f"{mine:.2f} µs; " + ", ".join(
+                    f"{peer} {value:.2f}" for peer, value in others.items()), mine <= min(others.values()))
+
+
 def rest(found):
     """Memory, growth, the asynchronous path, the start."""
     for name in FLOOR:
@@ -77,4 +89,4 @@ def rest(found):
 
 
 def rows(found):
-    return [*processor(found), *latency(found), *rest(found)]
+    return [*processor(found), *latency(found), *files(found), *rest(found)]

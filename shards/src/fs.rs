@@ -140,11 +140,6 @@ pub struct OpenFile {
 impl OpenFile {
     fn new(fd: OwnedFd) -> io::Result<OpenFile> {
         let metadata = Metadata::from_stat(&rustix::fs::fstat(&fd)?);
-        if metadata.kind == Kind::File {
-            // O_NONBLOCK has done its work. Left on, a ring read may answer EAGAIN on file systems without
-            // nowait support instead of going to a worker.
-            rustix::fs::fcntl_setfl(&fd, OFlags::empty())?;
-        }
         Ok(OpenFile { fd, metadata })
     }
 
@@ -208,9 +203,16 @@ impl OpenFile {
     }
 
     /// The descriptor, for a driver or another system call.
-    #[must_use]
-    pub fn into_fd(self) -> OwnedFd {
-        self.fd
+    ///
+    /// # Errors
+    /// What `fcntl(2)` says.
+    pub fn into_fd(self) -> io::Result<OwnedFd> {
+        if self.metadata.kind == Kind::File {
+            // O_NONBLOCK has done its work. Left on, a ring read may answer EAGAIN on file systems without nowait
+            // support instead of going to a worker. Our own reads do not care, so small files are spared the call.
+            rustix::fs::fcntl_setfl(&self.fd, OFlags::empty())?;
+        }
+        Ok(self.fd)
     }
 }
 

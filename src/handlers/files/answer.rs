@@ -6,7 +6,9 @@
 //! [`super::send`] sends what it gives.
 
 use super::{
-    FilesOptions, compress,
+    FilesOptions,
+    buffers::{WHOLE_LEN, Whole},
+    compress,
     fields::Lines,
     large,
     listing::{ENTRIES_MAX, Listing, Order},
@@ -121,7 +123,7 @@ fn try_decide(folder: &Folder, request: &RequestFacts<'_>, mode: Mode) -> Result
     match find(folder, lookup, step, mode)? {
         Outcome::File(file) => match answer_file(request, file, options, mode)? {
             // Decided by the file, so its own page was not looked for yet.
-            Some(answer) if matches!(answer.plan.status, 412 | 416) => {
+            Some(answer) if matches!(answer.plan.status, 406 | 412 | 416) => {
                 answer_refused(folder, request, answer, mode)
             }
             answer => Ok(answer),
@@ -246,6 +248,12 @@ fn answer_file(
     if !(is_small || is_kept_large) {
         return Ok(Some(Answer { plan, content: Content::Stream(handle, pieces), keep: None }));
     }
+    if let ([Piece::File { offset, len }], None, Mode::Cached) = (&pieces[..], &keep, mode)
+        && *len >= WHOLE_LEN_MIN
+    {
+        let Some(content) = read_whole(&handle, *offset, *len)? else { return Ok(None) };
+        return Ok(Some(Answer { plan, content: Content::Bytes(content), keep: None }));
+    }
     let bytes = match read_pieces(&handle, &pieces, mode) {
         // A part of it is not in memory.
         Err(MustWait) if is_kept_large => {
@@ -262,6 +270,9 @@ fn answer_file(
 /// The 304 that belongs to an answer that may be kept, if it may: one more second than its tag needs to be strong,
 /// so that a write after the read always shows in the file's time.
 fn kept(request: &RequestFacts<'_>, file: FoundFile<'_>, options: &FilesOptions) -> Option<Plan> {
+    if options.cache_bytes == 0 {
+        return None;
+    }
     let rests = file.facts.modified_s < request.now_s - 2 && file.facts.has_time();
     let is_plain = file.status == 200 && !file.is_fallback && request.method == Method::Get;
     if !(rests && is_plain) {
@@ -282,6 +293,13 @@ fn made(mut plan: Plan) -> Answer {
         _ => Bytes::new(),
     };
     Answer { plan, content: Content::Bytes(bytes), keep: None }
+}
+
+/// A part that nobody keeps, in memory that comes back; `None` if the file is shorter than it was.
+fn read_whole(file: &OpenFile, offset: u64, len: u64) -> Result<Option<Bytes>, MustWait> {
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    let whole = Whole::read(len, |memory| read(file, memory, offset, Mode::Cached))?;
+    Ok(whole.map(Bytes::from_owner))
 }
 
 /// All pieces in one buffer; `None` if the file is shorter than it was.
@@ -337,7 +355,10 @@ fn random() -> u128 {
 }
 
 /// Content up to this size is read and sent in one piece.
-pub(super) const SMALL_LEN_MAX: u64 = 64 * 1024;
+pub(super) const SMALL_LEN_MAX: u64 = WHOLE_LEN as u64;
+
+/// Less than this is cleared in no time, and a spare buffer would be much too large for it.
+const WHOLE_LEN_MIN: u64 = 16 * 1024;
 
 /// More is not reserved at once; the compression's bound is the operator's.
 const READ_AT_ONCE_MAX: usize = 1 << 20;

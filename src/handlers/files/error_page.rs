@@ -13,6 +13,7 @@ pub fn reason(status: u16) -> &'static str {
         403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
+        406 => "Not Acceptable",
         412 => "Precondition Failed",
         416 => "Range Not Satisfiable",
         501 => "Not Implemented",
@@ -45,7 +46,7 @@ mod tests {
 
     #[test]
     fn every_form_names_the_status() {
-        for status in [301, 400, 403, 404, 405, 412, 416, 418, 500, 501, 503] {
+        for status in [301, 400, 403, 404, 405, 406, 412, 416, 418, 500, 501, 503] {
             for form in [Form::Html, Form::Json, Form::Plain] {
                 let body = String::from_utf8(render(status, form)).unwrap();
                 assert!(body.contains(&status.to_string()) && body.contains(reason(status)), "{body}");

@@ -16,11 +16,13 @@
 //! | [`negotiate`], [`mime`], [`fields`] | which coding and form does the client prefer? |
 //! | [`Files`] (`handler`, `answer`, `send`) | how is it opened, read and sent without blocking a shard? |
 //! | `cache`, `compress` | what is kept for a moment, and what is coded on the fly? |
+//! | `buffers` | which memory is read into, where nothing is kept? |
 //! | `large` | how much of larger files may be sent from memory? |
 //! | `counters` | how often did either help? |
 //! | [`listing`], [`error_page`], [`cache_rules`] | the bodies and fields that we make ourselves |
 
 mod answer;
+mod buffers;
 mod cache;
 pub mod cache_rules;
 mod compress;

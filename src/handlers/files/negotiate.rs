@@ -58,31 +58,54 @@ impl Coding {
 
 /// The codings that the client accepts and does not like less than the plain form, best first (RFC 9110 §12.5.3).
 ///
-/// None without the field: any coding would be allowed, but the plain form is understood by all. None either if
-/// even the plain form is refused and no coding is left: sending it then is what §12.5.3 asks for.
+/// None without the field: any coding would be allowed, but the plain form is understood by all.
 #[must_use]
 pub fn codings(accept_encoding: &Lines<'_>) -> Vec<Coding> {
-    let mut weights: [Option<u16>; 3] = [None; 3];
-    let (mut identity, mut any) = (None, None);
-    for (name, weight) in accept_encoding.elements().filter_map(weighted) {
-        if name == b"*" {
-            any = any.or(Some(weight));
-        } else if name.eq_ignore_ascii_case(b"identity") {
-            identity = identity.or(Some(weight));
-        } else if let Some(index) = Coding::ALL.iter().position(|coding| coding.matches(name)) {
-            weights[index] = weights[index].or(Some(weight));
-        }
-    }
+    let Weights { codings, identity, any } = Weights::of(accept_encoding);
     let least = identity.unwrap_or(0).max(1);
     let mut accepted: Vec<(u16, Coding)> = Coding::ALL
         .iter()
-        .zip(weights)
+        .zip(codings)
         .filter_map(|(coding, weight)| Some((weight.or(any)?, *coding)))
         .filter(|(weight, _)| *weight >= least)
         .collect();
     // Stable: our own order decides between equals.
     accepted.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
     accepted.into_iter().map(|(_, coding)| coding).collect()
+}
+
+/// Whether the plain form is not acceptable: `identity;q=0`, or `*;q=0` without a word about identity
+/// (RFC 9110 §12.5.3). Nobody sends that by accident.
+#[must_use]
+pub fn refuses_plain(accept_encoding: &Lines<'_>) -> bool {
+    let Weights { identity, any, .. } = Weights::of(accept_encoding);
+    identity.or(any) == Some(0)
+}
+
+/// The weights of an `Accept-Encoding`, in thousandths; the first of a name counts.
+struct Weights {
+    codings: [Option<u16>; 3],
+    identity: Option<u16>,
+    any: Option<u16>,
+}
+
+impl Weights {
+    fn of(accept_encoding: &Lines<'_>) -> Weights {
+        let mut weights = Weights { codings: [None; 3], identity: None, any: None };
+        for (name, weight) in accept_encoding.elements().filter_map(weighted) {
+            let place = if name == b"*" {
+                &mut weights.any
+            } else if name.eq_ignore_ascii_case(b"identity") {
+                &mut weights.identity
+            } else if let Some(index) = Coding::ALL.iter().position(|coding| coding.matches(name)) {
+                &mut weights.codings[index]
+            } else {
+                continue;
+            };
+            *place = place.or(Some(weight));
+        }
+        weights
+    }
 }
 
 /// The forms of a body that we make ourselves.
@@ -186,6 +209,18 @@ mod tests {
         }
         let lines: Lines<'_> = [&b"deflate"[..], b"gzip"].into_iter().collect();
         assert_eq!(codings(&lines), [Gzip]);
+    }
+
+    /// RFC 9110 §12.5.3
+    #[test]
+    fn who_refuses_the_plain_form() {
+        assert!(!refuses_plain(&Lines::Absent));
+        for value in ["identity;q=0", "*;q=0", "gzip, identity;q=0.000", "br;q=0.1, *;q=0", "IDENTITY;Q=0, *"] {
+            assert!(refuses_plain(&Lines::One(value.as_bytes())), "{value}");
+        }
+        for value in ["", "gzip", "identity;q=0.001", "*;q=0, identity", "*", "gzip;q=0", "identity;q=x"] {
+            assert!(!refuses_plain(&Lines::One(value.as_bytes())), "{value}");
+        }
     }
 
     /// RFC 9110 §12.5.1

@@ -269,6 +269,10 @@ fn file_plan(request: &RequestFacts<'_>, file: &FoundFile<'_>, options: &FilesOp
     let content_type = mime::content_type(file.name);
     let coding = compression(request, file, &content_type, options);
     let compress = coding.filter(|_| request.may_compress);
+    let is_plain = file.coding.or(compress).is_none();
+    if file.status == 200 && is_plain && negotiate::refuses_plain(&request.accept_encoding) {
+        return not_acceptable(request, coding.is_some());
+    }
     let validators = validators(request, file, compress);
     let mut plan = Plan::new(file.status);
     plan.compress = compress;
@@ -309,16 +313,28 @@ fn file_plan(request: &RequestFacts<'_>, file: &FoundFile<'_>, options: &FilesOp
     }
 }
 
-/// The coding made on the fly, if it gains: never where octets of the plain form are asked for or compared.
+/// There is no form that the client takes (RFC 9110 §12.5.3, §15.5.7). If it only could not be made now, another time
+/// it can. Conditions are not asked: without them the answer would be no other (§13.2.1).
+fn not_acceptable(request: &RequestFacts<'_>, could_be_made: bool) -> Plan {
+    let mut plan = error(request, if could_be_made { 503 } else { 406 });
+    plan.compression_refused = could_be_made;
+    plan.set("Vary", "Accept-Encoding, Accept");
+    plan
+}
+
+/// The coding made on the fly, if it gains or the plain form is refused: never where octets of the plain form are asked
+/// for or compared.
 fn compression(
     request: &RequestFacts<'_>,
     file: &FoundFile<'_>,
     content_type: &str,
     options: &FilesOptions,
 ) -> Option<Coding> {
+    let len_min =
+        if negotiate::refuses_plain(&request.accept_encoding) { 0 } else { options.compress_len_min };
     let wanted = options.compress
         && file.coding.is_none()
-        && (options.compress_len_min..=options.compress_len_max).contains(&file.facts.len)
+        && (len_min..=options.compress_len_max).contains(&file.facts.len)
         && !request.range.is_present()
         && !request.preconditions.if_match.is_present()
         && mime::is_compressible(content_type);

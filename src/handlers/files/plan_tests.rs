@@ -220,6 +220,35 @@ fn error_pages_fallbacks_and_listings() {
     );
 }
 
+/// RFC 9110 §12.5.3: who refuses the plain form does not get it, whatever else is asked.
+#[test]
+fn the_plain_form_is_not_sent_to_who_refuses_it() {
+    let etag = plan(&request(), Found::File(found("a.txt", 50)), &FilesOptions::default());
+    let etag = etag.field("etag").unwrap().to_owned();
+    let compressing = FilesOptions { compress: true, ..FilesOptions::default() };
+    let ask = |encoding: &'static str, name: &'static str, may_compress, options: &FilesOptions| {
+        let preconditions = Preconditions { if_none_match: line(&etag), ..Preconditions::default() };
+        let facts =
+            RequestFacts { accept_encoding: line(encoding), may_compress, preconditions, ..request() };
+        plan(&facts, Found::File(found(name, 50)), options)
+    };
+    for encoding in ["identity;q=0", "*;q=0", "identity;q=0, deflate"] {
+        let seen = ask(encoding, "a.txt", true, &FilesOptions::default());
+        assert_eq!((seen.status, seen.field("vary")), (406, Some("Accept-Encoding, Accept")), "{encoding}");
+        assert_eq!((seen.field("etag"), seen.field("content-encoding")), (None, None));
+    }
+    // Coded however small it is; nothing gains by coding a picture; and for want of a free place it is 503.
+    let coded = ask("identity;q=0, gzip", "a.txt", true, &compressing);
+    assert_eq!((coded.status, coded.field("content-encoding")), (200, Some("gzip")));
+    assert_eq!(ask("gzip", "a.txt", true, &compressing).status, 304);
+    assert_eq!(ask("identity;q=0, gzip", "a.png", true, &compressing).status, 406);
+    let later = ask("identity;q=0, gzip", "a.txt", false, &compressing);
+    assert!(later.status == 503 && later.compression_refused);
+    let sidecar = FoundFile { coding: Some(negotiate::Coding::Gzip), ..found("a.txt", 50) };
+    let facts = RequestFacts { accept_encoding: line("identity;q=0, gzip"), ..request() };
+    assert_eq!(plan(&facts, Found::File(sidecar), &FilesOptions::default()).status, 200);
+}
+
 fn any_line() -> impl Strategy<Value = Option<String>> {
     let values = [
         "*",
@@ -234,6 +263,8 @@ fn any_line() -> impl Strategy<Value = Option<String>> {
         "bytes=-0",
         "gzip",
         "br;q=0.5, *",
+        "identity;q=0",
+        "*;q=0, gzip",
         "text/html",
         "junk",
         "",
@@ -267,7 +298,7 @@ proptest! {
             ..request()
         };
         let seen = plan(&request, Found::File(found("file.txt", len)), &options);
-        prop_assert!([200, 206, 304, 412, 416].contains(&seen.status));
+        prop_assert!([200, 206, 304, 406, 412, 416].contains(&seen.status));
         let inside = |offset: u64, count: u64| count > 0 && offset + count <= len;
         let body_len = match &seen.body {
             Body::None => 0,

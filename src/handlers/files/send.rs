@@ -5,6 +5,7 @@
 
 use super::{
     answer::{Answer, Content},
+    buffers::{CHUNK_LEN, Chunk},
     cache::Kept,
     plan::{Piece, Plan},
 };
@@ -12,7 +13,6 @@ use crate::{error::Result, exchange::Exchange};
 use bytes::Bytes;
 use http::StatusCode;
 use shards::{File, Shard, fs::OpenFile};
-use std::cell::RefCell;
 
 /// A body that is read while it is sent.
 pub(super) struct Stream {
@@ -66,7 +66,7 @@ impl Stream {
     /// Sends all pieces. At most one chunk waits in the exchange's queue; the next is read when the client has taken
     /// nearly all of it.
     pub(super) async fn run(self, x: &mut Exchange) -> Result<()> {
-        let file = File::new(&Shard::current(), self.file.into_fd());
+        let file = File::new(&Shard::current(), self.file.into_fd()?);
         for piece in self.pieces {
             match piece {
                 Piece::Bytes(bytes) => x.write(bytes)?,
@@ -85,7 +85,7 @@ impl Stream {
 async fn send_part(x: &mut Exchange, file: &File, mut offset: u64, mut len: u64) -> Result<bool> {
     while len > 0 {
         let wanted = usize::try_from(len).unwrap_or(usize::MAX).min(CHUNK_LEN);
-        let (read, mut buffer) = file.read_at(offset, Buffer::empty(), wanted).await;
+        let (read, mut buffer) = file.read_at(offset, Chunk::empty(), wanted).await;
         let read = read?.min(wanted);
         if read == 0 {
             return Ok(false);
@@ -93,54 +93,13 @@ async fn send_part(x: &mut Exchange, file: &File, mut offset: u64, mut len: u64)
         buffer.truncate(read);
         offset += read as u64;
         len -= read as u64;
-        x.write(Bytes::from_owner(Buffer(buffer)))?;
+        x.write(Bytes::from_owner(Chunk(buffer)))?;
         if !x.is_write_ready() {
             x.write_ready().await?;
         }
     }
     Ok(true)
 }
-
-/// A chunk's memory. It comes from the shard's few spare ones and goes back there when the kernel has taken its bytes:
-/// memory of this size would else be mapped and unmapped for every chunk.
-struct Buffer(Vec<u8>);
-
-thread_local! {
-    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
-}
-
-impl Buffer {
-    fn empty() -> Vec<u8> {
-        let spare = SPARE.with_borrow_mut(Vec::pop);
-        spare.unwrap_or_else(|| Vec::with_capacity(CHUNK_LEN))
-    }
-}
-
-impl AsRef<[u8]> for Buffer {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        let mut buffer = std::mem::take(&mut self.0);
-        buffer.clear();
-        // At the end of the thread the spare ones may be gone already.
-        let _ = SPARE.try_with(|spare| {
-            let mut spare = spare.borrow_mut();
-            if buffer.capacity() >= CHUNK_LEN && spare.len() < SPARE_MAX {
-                spare.push(buffer);
-            }
-        });
-    }
-}
-
-/// Chunks whose memory a shard keeps.
-const SPARE_MAX: usize = 16;
-
-/// Read and queued at once.
-const CHUNK_LEN: usize = 128 * 1024;
 
 /// Kept content up to this size is copied behind the head, which costs less than a second piece.
 const COPY_LEN_MAX: usize = 4 * 1024;
