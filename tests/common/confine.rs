@@ -1,5 +1,5 @@
 //! Starts a program where something is forbidden: system calls that answer EPERM, few descriptors, little locked
-//! memory.
+//! memory, reading past a file's mode.
 //!
 //! A seccomp filter belongs to a thread and is inherited by what that thread starts (seccomp(2)). So a thread of its
 //! own installs the filter, starts the child and ends: no helper program and no unsafe code between fork and exec.
@@ -34,6 +34,8 @@ pub struct Confinement {
     pub descriptors: Option<u64>,
     /// RLIMIT_MEMLOCK in KiB. A process with CAP_IPC_LOCK is not bound by it.
     pub locked_kib: Option<u64>,
+    /// No capability to read what the mode of a file forbids (capabilities(7)).
+    pub is_bound_by_modes: bool,
 }
 
 impl Confinement {
@@ -45,11 +47,16 @@ impl Confinement {
                 limits.push_str(&format!("ulimit {flag} {limit} && "));
             }
         }
-        if limits.is_empty() {
+        let bound = if self.is_bound_by_modes && rustix::process::geteuid().is_root() {
+            "setpriv --bounding-set=-dac_override,-dac_read_search "
+        } else {
+            ""
+        };
+        if limits.is_empty() && bound.is_empty() {
             return Command::new(program);
         }
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("{limits}exec \"$0\" \"$@\""), program]);
+        shell.args(["-c", &format!("{limits}exec {bound}\"$0\" \"$@\""), program]);
         shell
     }
 

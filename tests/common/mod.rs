@@ -7,6 +7,7 @@
 pub mod client;
 pub mod confine;
 pub mod process;
+pub mod tree;
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -130,6 +131,13 @@ impl Launch {
     #[must_use]
     pub fn locked_kib(mut self, limit: u64) -> Launch {
         self.confinement.locked_kib = Some(limit);
+        self
+    }
+
+    /// As an owner who has no more rights than the mode of a file gives: root alone reads what it may not.
+    #[must_use]
+    pub fn bound_by_modes(mut self) -> Launch {
+        self.confinement.is_bound_by_modes = true;
         self
     }
 
