@@ -58,7 +58,7 @@ const SLOW: usize = 16 << 20;
 async fn read_and_be_ended(x: &mut Exchange, path: &Path, log: &Log) -> Result<()> {
     let root = fs::Root::open(path.parent().expect("a folder"))?;
     let name = Path::new(path.file_name().expect("a name"));
-    let file = File::new(&Shard::current(), root.open_blocking(name, fs::Follow::No)?.into_fd());
+    let file = File::new(&Shard::current(), root.open_blocking(name, fs::Follow::No)?.into_fd()?);
     let complete = log.clone();
     x.on_complete(move |_, reason: EndReason| complete.note(format!("complete {reason}")));
     let read = file.read_at(0, Vec::with_capacity(SLOW), SLOW);

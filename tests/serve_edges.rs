@@ -17,6 +17,10 @@ use std::{
     process::{Command, Stdio},
 };
 
+/// What no request can name.
+const ODD_NAMES: [&[u8]; 6] =
+    [b"bad\xff", b"control\x01", b"new\nline", b"back\\slash", b"\x7f", b"overlong\xc0\xae"];
+
 fn head(client: &mut Client, path: &str, fields: &str) -> Response {
     client.send(format!("HEAD {path} HTTP/1.1\r\nHost: test\r\n{fields}\r\n"));
     client.read_head_response()
@@ -55,9 +59,7 @@ fn names_of_every_kind() {
     for name in served {
         tree.write(&format!("names/{name}"), name.as_bytes());
     }
-    for octets in
-        [&b"bad\xff"[..], b"control\x01", b"new\nline", b"back\\slash", b"\x7f", b"overlong\xc0\xae"]
-    {
+    for octets in ODD_NAMES {
         fs::write(tree.path("names").join(OsStr::from_bytes(octets)), b"SECRET").expect("write");
     }
     for_each_driver(|driver| {
@@ -77,21 +79,34 @@ fn names_of_every_kind() {
         let names: Vec<_> =
             json["entries"].as_array().expect("entries").iter().map(|e| e["name"].as_str()).collect();
         assert!(names.contains(&Some("q'\"<>")) && names.len() == served.len() - 1, "{names:?}");
+    });
+}
+
+/// Paths that name nothing are refused, not repaired.
+#[test]
+fn names_that_are_none() {
+    let tree = Tree::new();
+    for octets in ODD_NAMES {
+        fs::write(tree.path("").join(OsStr::from_bytes(octets)), b"SECRET").expect("write");
+    }
+    for_each_driver(|driver| {
+        let server = tree.serve(driver, &["--listing"]);
+        let mut client = server.connect();
         let deep = "/d".repeat(70);
         let too_long = format!("/{}", "n".repeat(256));
         let (longer, longest) = (format!("/{}", "n".repeat(5000)), format!("/{}", "x/".repeat(3900)));
         for (path, status) in [
-            ("/names/bad%FF", 400),
-            ("/names/control%01", 400),
-            ("/names/new%0Aline", 400),
-            ("/names/back%5Cslash", 400),
-            ("/names/%7F", 400),
-            ("/names/overlong%C0%AE", 400),
-            ("/names/%C3", 400),
-            ("/names/%", 400),
-            ("/names/%4", 400),
-            ("/names/%zz", 400),
-            ("/names/%00", 400),
+            ("/bad%FF", 400),
+            ("/control%01", 400),
+            ("/new%0Aline", 400),
+            ("/back%5Cslash", 400),
+            ("/%7F", 400),
+            ("/overlong%C0%AE", 400),
+            ("/%C3", 400),
+            ("/%", 400),
+            ("/%4", 400),
+            ("/%zz", 400),
+            ("/%00", 400),
             (&*too_long, 404),
             (&*longer, 404),
             (&*deep, 404),
@@ -373,7 +388,7 @@ fn permission_denied() {
     tree.write("closed/in.txt", b"SECRET");
     tree.write("closed.txt", b"SECRET");
     for name in ["closed", "closed.txt"] {
-        fs::set_permissions(tree.path(name), fs::Permissions::from_mode(0)).expect("mode");
+        fs::set_permissions(tree.path(name), fs::Permissions::from_mode(0o000)).expect("mode");
     }
     for_each_driver(|driver| {
         let www = tree.www.display().to_string();
