@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::{DEADLINE, client::Client, wait_for};
+use common::{DEADLINE, client::Client, library::Log, process::is_in_close_wait, wait_for};
 use shardlet::{
-    AsyncContext, Coordinator, EndReason, Exchange, Filter, Result, Router, Server, ShutdownPlan, StatusCode,
+    AsyncContext, Coordinator, Exchange, Filter, Result, Router, Server, ShutdownPlan, StatusCode,
     asynchronous, post,
     routing::{HalfClose, Next},
     server::StartError,
@@ -18,36 +18,6 @@ use std::{
     },
     time::Duration,
 };
-
-/// What the callbacks of a server have noted.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-impl Log {
-    fn note(&self, what: impl Into<String>) {
-        self.0.lock().unwrap().push(what.into());
-    }
-
-    fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap().clone()
-    }
-
-    fn count(&self, what: &str) -> usize {
-        self.all().iter().filter(|noted| *noted == what).count()
-    }
-
-    fn await_count(&self, what: &str, count: usize) {
-        let reached = wait_for(DEADLINE, || self.count(what) >= count);
-        assert!(reached, "{what} came {} times of {count}: {:?}", self.count(what), self.all());
-    }
-
-    /// Notes how the exchange ends.
-    fn watch(&self, x: &mut Exchange) {
-        let (error, complete) = (self.clone(), self.clone());
-        x.on_error(move |_, reason: EndReason| error.note(format!("error {reason}")));
-        x.on_complete(move |_, reason: EndReason| complete.note(format!("complete {reason}")));
-    }
-}
 
 fn serve(routes: impl Fn(&shards::Shard) -> Router + Send + Sync + 'static) -> (Server, SocketAddr) {
     let any_port: SocketAddr = ([127, 0, 0, 1], 0).into();
@@ -125,19 +95,6 @@ fn fault_34_a_parked_request_does_not_stay_in_close_wait() {
     let gone = wait_for(DEADLINE, || !is_in_close_wait(address, local));
     assert!(gone, "the socket is still in CLOSE_WAIT");
     server.shutdown(ShutdownPlan::fast());
-}
-
-/// Asks the kernel's table: 08 is CLOSE_WAIT (include/net/tcp_states.h).
-fn is_in_close_wait(server: SocketAddr, client: SocketAddr) -> bool {
-    let table = std::fs::read_to_string("/proc/self/net/tcp").expect("the table of sockets");
-    let ends = |port: u16| format!(":{port:04X}");
-    table.lines().any(|line| {
-        let fields: Vec<_> = line.split_whitespace().collect();
-        fields.len() > 3
-            && fields[1].ends_with(&ends(server.port()))
-            && fields[2].ends_with(&ends(client.port()))
-            && fields[3] == "08"
-    })
 }
 
 #[test]

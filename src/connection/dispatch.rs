@@ -1,6 +1,6 @@
 //! What an exchange asks for is carried out here: callbacks that need the router, and everything about the wire.
 
-use super::{Closing, Connection, Service};
+use super::{Closing, Connection, Service, pipeline::Sequel};
 use crate::{
     error::{EndReason, Result},
     exchange::{
@@ -110,10 +110,7 @@ impl Service {
             }
             // What is left of the content is the cycle's to throw away: for the exchange it is over.
             Next::DiscardInput => self.exchanges.input_ended(exchange),
-            Next::AbortConnection => {
-                connection.closing = Closing::Reset;
-                self.drop_entry(connection, exchange);
-            }
+            Next::AbortConnection => self.give_up(connection, exchange),
             Next::Timer => self.arm_exchange_timer(connection, exchange),
             Next::Released => {
                 self.drop_entry(connection, exchange);
@@ -121,6 +118,28 @@ impl Service {
             }
         }
         (head, false)
+    }
+
+    /// An answer that cannot be given, or not to its end, ends its connection; but the answers to the requests before
+    /// it leave first, as long as nothing of it is on its way.
+    fn give_up(&self, connection: &mut Connection, exchange: Key) {
+        let mut is_owed = connection.output.is_sending() || !connection.output.is_empty();
+        if let Some(before) = connection.pipeline.before(exchange) {
+            is_owed = true;
+            if before.sequel == Sequel::Open {
+                before.sequel = Sequel::Last;
+            }
+        }
+        match connection.pipeline.find(exchange) {
+            Some(entry) if entry.frame.is_none() && is_owed => {
+                entry.sequel = Sequel::GivenUp;
+                let actions = connection.cycle.begin_shutdown(true);
+                self.perform(connection, actions);
+            }
+            _ => connection.closing = Closing::Reset,
+        }
+
+        self.drop_entry(connection, exchange);
     }
 
     fn drop_entry(&self, connection: &mut Connection, exchange: Key) {
@@ -300,7 +319,10 @@ impl Service {
     pub(super) fn drop_behind(&self, connection: &mut Connection, sequence: u32) {
         connection.output.forget_refusal();
         let closing = connection.closing;
-        for entry in connection.pipeline.cut_behind(sequence) {
+        for mut entry in connection.pipeline.cut_behind(sequence) {
+            if let Some(pending) = entry.take_pending() {
+                self.log_answer(connection, &pending, false);
+            }
             if let Some(timer) = entry.timer() {
                 self.shard.cancel_timer(timer);
             }

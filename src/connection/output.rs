@@ -3,7 +3,10 @@
 //!
 //! An answer counts as accepted when the kernel has taken its last byte, not earlier (L-20).
 
-use super::{Closing, Connection, Service, pipeline::InFlight};
+use super::{
+    Closing, Connection, Service,
+    pipeline::{InFlight, Sequel},
+};
 use crate::{
     error::EndReason,
     exchange::{
@@ -56,7 +59,7 @@ impl Output {
         self.head.len() + self.rest.as_ref().map_or(0, |rest| rest.bytes)
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
@@ -142,6 +145,10 @@ impl Service {
         while connection.output.len() < self.limits.output_high_water_bytes {
             let Connection { pipeline, output, .. } = connection;
             let Some(entry) = pipeline.answering() else { break };
+            if entry.sequel == Sequel::GivenUp {
+                self.end_unanswered(connection);
+                break;
+            }
             if std::mem::take(&mut entry.owes_continue) {
                 output.append(http1::encode::encode_continue);
             }
@@ -159,6 +166,19 @@ impl Service {
             self.end_plain(connection, exchange);
         }
         self.encode_refusal(connection);
+    }
+
+    /// The request whose turn it is will not be answered, nor those behind it.
+    fn end_unanswered(&self, connection: &mut Connection) {
+        let entry = connection.pipeline.answering().expect("the caller saw it");
+        let (exchange, sequence, pending) = (entry.exchange, entry.sequence, entry.take_pending());
+        connection.pipeline.remove(exchange);
+        let actions = connection.cycle.answer_ended(false);
+        self.perform(connection, actions);
+        if let Some(pending) = pending {
+            self.log_answer(connection, &pending, false);
+        }
+        self.drop_behind(connection, sequence);
     }
 
     /// An exchange that nobody listens to ends when its answer is in the output.
@@ -191,7 +211,8 @@ impl Service {
         entry.flush = false;
         self.lend_buffer(output);
         if entry.frame.is_none() {
-            entry.reply.persistent = cycle.may_persist(entry.sequence, newest_unread);
+            entry.reply.persistent =
+                entry.sequel == Sequel::Open && cycle.may_persist(entry.sequence, newest_unread);
             self.encode_head(entry, output);
             if entry.frame == Some(ContentFrame::Tunnel) {
                 self.switch_protocol(connection);
@@ -314,13 +335,14 @@ impl Service {
 
     /// The kernel has taken everything that was sent, or failed.
     pub(super) fn sent(&self, connection: &mut Connection, sent: Sent) {
-        connection.output.sending = false;
         self.counters.bytes_out(sent.bytes);
         self.reuse(connection, sent.buffer);
         if sent.result.is_err() {
+            // The send counts as under way for ever: what is queued behind the lost bytes would be read in their place.
             connection.closing = Closing::Reset;
             return self.end_exchanges(connection, EndReason::ClientReset);
         }
+        connection.output.sending = false;
         self.account_sent(connection);
         if connection.pipeline.is_empty() && connection.output.is_empty() {
             // Idle: nothing is held.

@@ -37,10 +37,22 @@ pub(super) struct InFlight {
     timer: Key,
     /// The exchange is over; only the answer's bytes are left.
     pub(super) released: bool,
+    pub(super) sequel: Sequel,
     /// For the access log.
     pub(super) pending: Option<Box<Pending>>,
     /// Whether the methods allow the next request to be worked on beside it (RFC 9112 §9.3.2: safe methods).
     pub(super) is_safe: bool,
+}
+
+/// What comes behind a request's answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sequel {
+    /// Whatever the client asks for next.
+    Open,
+    /// The end of the connection.
+    Last,
+    /// The same, and this request is not answered either.
+    GivenUp,
 }
 
 impl InFlight {
@@ -61,6 +73,7 @@ impl InFlight {
             leaving_whole: false,
             timer: Key::NONE,
             released: false,
+            sequel: Sequel::Open,
             pending: None,
             is_safe,
         }
@@ -128,6 +141,12 @@ impl Pipeline {
 
     pub(super) fn find(&mut self, exchange: Key) -> Option<&mut InFlight> {
         self.queue.iter_mut().find(|entry| entry.exchange == exchange)
+    }
+
+    /// The request before this one, if it is not over.
+    pub(super) fn before(&mut self, exchange: Key) -> Option<&mut InFlight> {
+        let at = self.queue.iter().position(|entry| entry.exchange == exchange)?;
+        self.queue.get_mut(at.checked_sub(1)?)
     }
 
     /// Takes a request out that is over.

@@ -67,7 +67,11 @@ pub(crate) fn advance(s: &mut State, event: Event, actions: &mut Actions) {
                 s.output = Side::Over;
             }
         }
-        Event::OutputFailed(reason) => fail(s, reason, Due::LISTENER_ERROR),
+        Event::OutputFailed(reason) => {
+            // Whatever the reason: nothing more of this answer can leave.
+            s.client_gone = true;
+            fail(s, reason, Due::LISTENER_ERROR);
+        }
         Event::PeerFinished => fail(s, EndReason::ClientClosed, Due::LISTENER_ERROR),
         Event::PeerReset => fail(s, EndReason::ClientReset, Due::LISTENER_ERROR),
         Event::ShutdownForced(reason) => fail(s, reason, Due::default()),
@@ -124,7 +128,7 @@ fn fail(s: &mut State, reason: EndReason, listener: Due) {
         // The first failure stays; `schedule` sees that the client is gone.
         Phase::Failing => {}
         Phase::Finishing => {
-            if reason.is_client_gone() && s.reason == Some(EndReason::Completed) && s.output != Side::Over {
+            if s.client_gone && s.reason == Some(EndReason::Completed) && s.output != Side::Over {
                 s.reason = Some(reason);
                 s.due.add(listener);
                 s.due.add(Due::ERROR);

@@ -79,6 +79,11 @@ impl Client {
         self.stream.shutdown(Shutdown::Write).expect("half close");
     }
 
+    /// Closes with a reset (SO_LINGER 0, socket(7)), which the peer's kernel has heard of when this returns.
+    pub fn reset(self) {
+        socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).expect("linger");
+    }
+
     /// Sends `GET path` with keep-alive and reads the response.
     pub fn get(&mut self, path: &str) -> Response {
         self.send(format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n"));

@@ -1,11 +1,12 @@
 //! The harness of the integration tests: starts the built program, finds the address it printed, and ends it by its
 //! own pid. `client` speaks to it in raw bytes, `process` looks at it from outside through /proc, `confine` starts it
-//! under limits and filters. Every wait has a deadline.
+//! under limits and filters, `library` starts servers of the library in this process. Every wait has a deadline.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of the harness")]
 
 pub mod client;
 pub mod confine;
+pub mod library;
 pub mod process;
 pub mod tree;
 

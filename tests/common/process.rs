@@ -59,6 +59,23 @@ pub fn tcp_states(local: SocketAddr) -> BTreeMap<&'static str, usize> {
     states
 }
 
+/// Whether the server's side of this connection is in CLOSE_WAIT, by the kernel's table: the client has finished, and
+/// the server has not closed.
+pub fn is_in_close_wait(server: SocketAddr, client: SocketAddr) -> bool {
+    server_state(server, client) == Some("CLOSE_WAIT")
+}
+
+/// The state of the server's side of this connection; nothing once it is closed, by whichever side.
+pub fn server_state(server: SocketAddr, client: SocketAddr) -> Option<&'static str> {
+    let table = fs::read_to_string("/proc/net/tcp").expect("the table of sockets");
+    let ends = |field: &str, port: u16| field.ends_with(&format!(":{port:04X}"));
+    let row = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .find(|fields| fields.len() > 3 && ends(fields[1], server.port()) && ends(fields[2], client.port()));
+    row.map(|fields| state_name(fields[3]))
+}
+
 /// include/net/tcp_states.h
 fn state_name(number: &str) -> &'static str {
     match number {

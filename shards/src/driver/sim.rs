@@ -148,8 +148,11 @@ impl SimDriver {
         self.cancel(key);
     }
 
-    /// Never waits: the test moves time.
-    pub(crate) fn turn(&mut self, _wait: Wait) -> TurnResult {
+    /// The test moves time, but for a shard that goes down: what it waits for must come, or its patience end.
+    pub(crate) fn turn(&mut self, wait: Wait) -> TurnResult {
+        if let Wait::AtMost(time) = wait {
+            self.net.pass(time);
+        }
         self.turns += 1;
         self.net.pump();
         self.seen = self.net.activity();

@@ -73,6 +73,49 @@ fn fault_78_draining_awaits_parked_and_unsent_answers() {
     assert_eq!(bodies(&slow.received()).len(), 20);
 }
 
+/// An answer to HTTP/1.0 without a length is the last one of its connection (RFC 9112 §6.3): the requests that are under
+/// way behind it, parked or answered already, are over with it.
+#[test]
+fn requests_behind_the_last_answer_end_with_it() {
+    let world = world(Limits::DEFAULT);
+    for behind in ["/park?11&60000", "/stay?11&60000", "/plain?11", "/big?11", "/stream?11&60000"] {
+        let client = world.simulation.connect(PORT);
+        let first = "GET /stream?00&5 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
+        client.write((first.to_owned() + &get(behind)).as_bytes());
+        assert!(world.simulation.run_until(Duration::from_secs(5), || client.is_closed()), "{behind}");
+        let text = String::from_utf8_lossy(&client.received()).into_owned();
+        assert!(text.contains("00.00") && !text.contains("11.11"), "{behind}: {text}");
+        drop(client);
+        world.simulation.run_for(Duration::from_secs(5));
+        world.expect_nothing_left(behind);
+    }
+}
+
+/// A send that the kernel gives up without a reset (ECANCELED, ENOBUFS) leaves a gap: the next answer, which is ready,
+/// must not stand in the place of the one that was lost.
+#[test]
+fn fault_32_nothing_is_sent_behind_a_send_that_failed() {
+    let mut failed = 0;
+    for seed in 0..60 {
+        let world = World::new(seed, Limits::DEFAULT, SimFaults::default());
+        let client = world.simulation.connect(PORT);
+        client.set_receive_window(0);
+        for path in ["/big?00", "/plain?11"] {
+            client.write(get(path).as_bytes());
+            world.simulation.run_for(Duration::from_millis(10));
+        }
+        assert_eq!(world.service.exchanges.counters().started, 2);
+        world.simulation.set_faults(|faults| (faults.spurious_cancel, faults.late_cancel) = (0.5, 1.0));
+        client.set_receive_window(1 << 20);
+        world.simulation.run_for(Duration::from_secs(1));
+        let text = String::from_utf8_lossy(&client.received()).into_owned();
+        let whole = text.matches("00.00.00").count() > 10_000;
+        failed += usize::from(!whole);
+        assert!(whole || !text.contains("11.11"), "seed {seed}: {text}");
+    }
+    assert!(failed > 0, "no send has failed");
+}
+
 /// S2: a body that comes byte by byte is cut even if every byte is answered at once.
 #[test]
 fn fault_s2_a_slow_body_that_is_echoed() {

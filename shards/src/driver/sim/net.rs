@@ -149,6 +149,11 @@ impl SimNet {
         self.state.borrow().clock.now()
     }
 
+    /// Nobody has anything to do for so long.
+    pub(super) fn pass(&self, time: Duration) {
+        self.state.borrow().clock.advance(time);
+    }
+
     pub(super) fn activity(&self) -> u64 {
         self.state.borrow().activity
     }
