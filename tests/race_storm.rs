@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{DEADLINE, client::Client, for_each_driver, wait_for};
+use common::{DEADLINE, client::Client, library::each_driver, wait_for};
 use shardlet::{Server, ShutdownPlan, handlers::demo};
 use shards::DriverChoice;
 use std::{
@@ -108,13 +108,12 @@ fn stats(to: SocketAddr) -> serde_json::Value {
 fn each_race_has_one_answer_and_one_end() {
     let (races, seed) = (number("SHARDLET_RACES", 10_000), number("SHARDLET_SEED", 0x5EED));
     println!("replay with SHARDLET_RACES={races} SHARDLET_SEED={seed}");
-    for_each_driver(|driver| race(driver, races, seed));
+    each_driver(|driver| race(driver, races, seed));
 }
 
-fn race(driver: &str, races: u64, seed: u64) {
+fn race(driver: DriverChoice, races: u64, seed: u64) {
     let any_port: SocketAddr = ([127, 0, 0, 1], 0).into();
-    let choice = if driver == "uring" { DriverChoice::Uring } else { DriverChoice::Epoll };
-    let builder = Server::builder().listen(any_port).shards(2).driver(choice);
+    let builder = Server::builder().listen(any_port).shards(2).driver(driver);
     let server = builder.start(demo::router()).expect("the server starts");
     let address = server.address().tcp().expect("a TCP address");
     // Everything that is made once has been made.
@@ -142,7 +141,7 @@ fn race(driver: &str, races: u64, seed: u64) {
     assert!(flat, "{} descriptors, {before} before", descriptors());
     let (results, timeouts) = (seen.results.load(Relaxed), seen.timeouts.load(Relaxed));
     println!(
-        "{driver}: {results} results, {timeouts} timeouts, {} clients left; ends: {}",
+        "{results} results, {timeouts} timeouts, {} clients left; ends: {}",
         seen.left.load(Relaxed),
         stats["ends"]
     );

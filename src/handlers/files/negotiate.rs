@@ -215,7 +215,8 @@ mod tests {
     #[test]
     fn who_refuses_the_plain_form() {
         assert!(!refuses_plain(&Lines::Absent));
-        for value in ["identity;q=0", "*;q=0", "gzip, identity;q=0.000", "br;q=0.1, *;q=0", "IDENTITY;Q=0, *"] {
+        for value in ["identity;q=0", "*;q=0", "gzip, identity;q=0.000", "br;q=0.1, *;q=0", "IDENTITY;Q=0, *"]
+        {
             assert!(refuses_plain(&Lines::One(value.as_bytes())), "{value}");
         }
         for value in ["", "gzip", "identity;q=0.001", "*;q=0, identity", "*", "gzip;q=0", "identity;q=x"] {
