@@ -156,6 +156,16 @@ impl<T> Table<T> {
         }
     }
 
+    /// Gives the value another name in the same slot, as if it had been taken out and put back: the old key finds
+    /// nothing from now on. `None` if it found nothing already.
+    #[inline]
+    pub fn rename(&mut self, key: Key) -> Option<Key> {
+        self.get(key)?;
+        let slot = &mut self.slots[key.slot as usize];
+        slot.generation = (slot.generation + 1) & GENERATION_MASK;
+        Some(Key { slot: key.slot, generation: slot.generation })
+    }
+
     /// Every value with its key, in slot order.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| match &slot.entry {
@@ -194,6 +204,19 @@ mod tests {
             assert_eq!(table.remove(next), Some("next"));
         }
         assert!(table.is_empty());
+    }
+
+    #[test]
+    fn a_renamed_value_is_not_found_by_its_old_key() {
+        let mut table = Table::new();
+        let first = table.insert("here");
+        let second = table.rename(first).unwrap();
+        assert_eq!((table.get(first), table.get(second), table.len()), (None, Some(&"here"), 1));
+        assert_eq!((table.rename(first), table.remove(first)), (None, None));
+        table.slots[0].generation = GENERATION_MASK;
+        let last = Key { generation: GENERATION_MASK, ..second };
+        assert_eq!(table.rename(last), Some(Key { slot: 0, generation: 0 }));
+        assert_eq!(table.remove(first), Some("here"), "after 2^24 names the first one comes again");
     }
 
     #[test]

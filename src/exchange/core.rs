@@ -180,9 +180,8 @@ impl Core {
     }
 
     /// Makes a pooled core ready for the next exchange. The one before has left nothing (asserted).
-    pub(crate) fn begin(&self, key: Key, owner: u64, has_body: bool) {
+    pub(crate) fn begin(&self, owner: u64, has_body: bool) {
         assert!(self.rare.borrow().is_none(), "an exchange left something in its slot");
-        self.key.set(key);
         self.owner.set(owner);
         self.cycle.set(0);
         self.began.set(self.hub.now.get().as_nanos() as u64);

@@ -209,7 +209,9 @@ impl Exchanges {
     /// Keys and owners of all exchanges, for shutdown and metrics.
     #[cfg(test)]
     pub(crate) fn keys(&self) -> Vec<(Key, u64)> {
-        self.table.borrow().iter().map(|(key, core)| (key, core.owner.get())).collect()
+        let table = self.table.borrow();
+        let live = table.iter().filter(|(_, core)| core.state().phase != Phase::Vacant);
+        live.map(|(key, core)| (key, core.owner.get())).collect()
     }
 
     /// What is known of one exchange: phase and whether it waits.

@@ -1,6 +1,6 @@
 //! What is seen of live exchanges by scanning the slots: ages, parked routes, pending bytes (L-27).
 
-use super::Exchanges;
+use super::{Exchanges, life::Phase};
 use shards::Key;
 use std::time::Duration;
 
@@ -26,6 +26,9 @@ impl Exchanges {
     pub fn scan(&self, mut see: impl FnMut(LiveExchange)) {
         for (key, core) in self.table.borrow().iter() {
             let state = core.state();
+            if state.phase == Phase::Vacant {
+                continue;
+            }
             see(LiveExchange {
                 key,
                 age: core.age(),

@@ -5,9 +5,10 @@
 use super::{
     Exchange, Exchanges, Outcome,
     core::Core,
+    counters::down,
     life::{self, Callback, DispatchType, Intents, Phase, Side, State},
     request::HeadHolder,
-    table::Begin,
+    table::{Begin, CORE_HOLDERS_AT_RELEASE},
 };
 use crate::error::EndReason;
 use std::rc::Rc;
@@ -53,9 +54,33 @@ impl Exchanges {
     /// The answer has been taken whole: the exchange is over.
     #[inline]
     pub(crate) fn end_answered(&self, core: &Rc<Core>) {
-        self.count_end(core, EndReason::Completed);
+        debug_assert!(!core.counted_async.get(), "it was answered within its callback");
+        let dropped = core.output.borrow().dropped();
+        self.hub.counters.update(|c| {
+            c.ends[EndReason::Completed.index()] += 1;
+            c.messages_dropped += dropped;
+            down(&mut c.live);
+            down(&mut c.sync_active);
+        });
         core.set_state(OVER);
-        self.release(core);
+        self.rest(core);
+    }
+
+    /// Gives the exchange's name up and keeps its slot for the next one: a batch of requests is served by one core
+    /// that never leaves the table. Nobody has given it anything that would have to be dropped.
+    #[inline]
+    fn rest(&self, core: &Rc<Core>) {
+        debug_assert!(core.rare.borrow().is_none() && core.actions.borrow().is_empty());
+        if Rc::strong_count(core) > CORE_HOLDERS_AT_RELEASE {
+            return self.release(core);
+        }
+        core.request.take();
+        core.in_ready.set(false);
+        let renamed = self.table.borrow_mut().rename(core.key.get());
+        core.key.set(renamed.expect("a live exchange is in the table"));
+        if let Some(other) = self.warm.replace(Some(core.clone())) {
+            self.release(&other);
+        }
     }
 
     /// The answer could not be taken whole: the machine goes on from the handler's return.

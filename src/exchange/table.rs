@@ -153,6 +153,8 @@ pub struct Exchanges {
     pub(crate) hub: Rc<Hub>,
     pub(super) table: RefCell<Table<Rc<Core>>>,
     pub(super) pool: RefCell<Vec<Rc<Core>>>,
+    /// The core that has served last on the short way. It keeps its slot, under a name that nobody knows yet.
+    pub(super) warm: Cell<Option<Rc<Core>>>,
     on_ready: Box<dyn Fn(&Exchanges)>,
     driving: Cell<bool>,
 }
@@ -183,6 +185,7 @@ impl Exchanges {
             hub,
             table: RefCell::default(),
             pool: RefCell::default(),
+            warm: Cell::default(),
             on_ready: options.on_ready,
             driving: Cell::new(false),
         });
@@ -207,12 +210,15 @@ impl Exchanges {
         self.hub.latencies.borrow().clone()
     }
 
-    /// How many slots are taken.
+    /// How many exchanges there are.
     pub fn len(&self) -> usize {
-        self.table.borrow().len()
+        let warm = self.warm.take();
+        let vacant = usize::from(warm.is_some());
+        self.warm.set(warm);
+        self.table.borrow().len() - vacant
     }
 
-    /// Whether no slot is taken.
+    /// Whether there is no exchange.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -240,9 +246,8 @@ impl Exchanges {
 
     /// A slot and a core for an exchange whose machine has not been told yet.
     pub(super) fn take_core(&self, begin: Begin) -> Rc<Core> {
-        let core = self.pool.borrow_mut().pop().unwrap_or_else(|| Rc::new(Core::new(self.hub.clone())));
-        let key = self.table.borrow_mut().insert(core.clone());
-        core.begin(key, begin.owner, begin.has_body);
+        let core = self.warm.take().unwrap_or_else(|| self.place_core());
+        core.begin(begin.owner, begin.has_body);
         core.expects_continue.set(begin.expects_continue);
         core.sync_only.set(begin.sync_only);
         core.hush_client_gone.set(begin.hush_client_gone);
@@ -251,6 +256,13 @@ impl Exchanges {
             up(&mut c.live);
             up(&mut c.sync_active);
         });
+        core
+    }
+
+    /// A core of the pool, in a slot.
+    fn place_core(&self) -> Rc<Core> {
+        let core = self.pool.borrow_mut().pop().unwrap_or_else(|| Rc::new(Core::new(self.hub.clone())));
+        core.key.set(self.table.borrow_mut().insert(core.clone()));
         core
     }
 
@@ -575,6 +587,6 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 /// The table's own and the caller's.
-const CORE_HOLDERS_AT_RELEASE: usize = 2;
+pub(super) const CORE_HOLDERS_AT_RELEASE: usize = 2;
 /// Pooled cores beyond this are freed.
 const POOL_MAX: usize = 1024;

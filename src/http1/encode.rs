@@ -204,9 +204,7 @@ fn encode_framing(out: &mut Vec<u8>, head: &ResponseHead<'_>, to: ReplyTo) -> An
             ContentFrame::None
         }
         (_, Content::Length(length)) => {
-            out.extend_from_slice(b"Content-Length: ");
-            push_decimal(out, length);
-            out.extend_from_slice(b"\r\n");
+            push_length(out, length);
             ContentFrame::Length(length)
         }
         // RFC 9112 §6.1: Transfer-Encoding only for HTTP/1.1 requests.
@@ -288,18 +286,25 @@ fn encode_status_line(out: &mut Vec<u8>, status: u16) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn push_decimal(out: &mut Vec<u8>, mut number: u64) {
-    let mut digits = [0u8; 20];
-    let mut start = digits.len();
+/// The Content-Length line, written from its end, in one copy.
+#[inline]
+fn push_length(out: &mut Vec<u8>, mut length: u64) {
+    const NAME: &[u8; 16] = b"Content-Length: ";
+    const DIGITS_MAX: usize = 20;
+    let mut line = [0; NAME.len() + DIGITS_MAX + 2];
+    let mut at = line.len() - 2;
+    line[at..].copy_from_slice(b"\r\n");
     loop {
-        start -= 1;
-        digits[start] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
+        at -= 1;
+        line[at] = b'0' + (length % 10) as u8;
+        length /= 10;
+        if length == 0 {
             break;
         }
     }
-    out.extend_from_slice(&digits[start..]);
+    at -= NAME.len();
+    line[at..at + NAME.len()].copy_from_slice(NAME);
+    out.extend_from_slice(&line[at..]);
 }
 
 const DATE_LEN: usize = 29;

@@ -5,6 +5,7 @@
 //! Nothing here checks anything: an index exists only for a head that `parse` has accepted.
 
 use super::framing::{BodyKind, Framing};
+use super::target::KnownHost;
 
 /// A request method; the ones of RFC 9110 §9.3 and PATCH (RFC 5789) by name. Methods are case-sensitive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -141,6 +142,7 @@ pub struct HeadIndex {
     pub(super) upgrade: Option<Span>,
     pub(super) framing: Framing,
     pub(super) fields: Vec<Field>,
+    pub(super) known_host: KnownHost,
 }
 
 impl HeadIndex {
@@ -158,6 +160,7 @@ impl HeadIndex {
             upgrade: None,
             framing: Framing::default(),
             fields: Vec::with_capacity(fields),
+            known_host: KnownHost::default(),
         }
     }
 

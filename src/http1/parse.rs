@@ -10,7 +10,7 @@ use super::head::{HeadIndex, Method, Span, TargetForm, Version};
 use super::lines::field_lines;
 use super::reject::Reject;
 use super::scan::HeadScan;
-use super::target::{check_host, parse_path, parse_target};
+use super::target::{parse_path, parse_target};
 use crate::limits::Limits;
 
 /// The outcome for bytes that are not refused.
@@ -217,7 +217,7 @@ fn finish(
 ) -> Result<(), Reject> {
     match scan.host {
         Some(span) => {
-            check_host(&bytes[..span.end()], span.start(), limits)?;
+            index.known_host.check(bytes, span, limits)?;
             // RFC 9112 §3.2.2: the authority of the target replaces Host, which must be valid all the same.
             if index.host.is_none() {
                 index.host = Some(span);

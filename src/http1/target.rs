@@ -115,10 +115,53 @@ fn parse_authority_form(
     Ok(())
 }
 
-/// RFC 9110 §7.2: Host = uri-host [ ":" port ], from `start` to the end. An empty one names nothing that we serve.
-#[inline]
-pub(super) fn check_host(bytes: &[u8], start: usize, limits: &Limits) -> Result<(), Reject> {
-    check_authority(bytes, start, limits.host_bytes_max).map(|_| ())
+/// The Host value that was found valid last: nearly all requests to a server bring the same one, and the same octets
+/// are as valid again under the same limit.
+#[derive(Debug, Default)]
+pub(super) struct KnownHost(Option<Box<Known>>);
+
+#[derive(Debug)]
+struct Known {
+    host_bytes_max: usize,
+    len: usize,
+    octets: [u8; KNOWN_BYTES_MAX],
+}
+
+/// Longer values are checked each time.
+const KNOWN_BYTES_MAX: usize = 64;
+
+/// A copy of an index is for reading: it knows none.
+impl Clone for KnownHost {
+    fn clone(&self) -> Self {
+        KnownHost(None)
+    }
+}
+
+impl KnownHost {
+    /// RFC 9110 §7.2: Host = uri-host [ ":" port ]. An empty one names nothing that we serve.
+    #[inline]
+    pub(super) fn check(&mut self, bytes: &[u8], host: Span, limits: &Limits) -> Result<(), Reject> {
+        let value = host.of(bytes);
+        if let Some(known) = &self.0
+            && known.octets[..known.len] == *value
+            && known.host_bytes_max == limits.host_bytes_max
+        {
+            return Ok(());
+        }
+        check_authority(&bytes[..host.end()], host.start(), limits.host_bytes_max)?;
+        self.keep(value, limits.host_bytes_max);
+        Ok(())
+    }
+
+    fn keep(&mut self, value: &[u8], host_bytes_max: usize) {
+        if value.len() > KNOWN_BYTES_MAX {
+            return;
+        }
+        let new = || Box::new(Known { host_bytes_max, len: 0, octets: [0; KNOWN_BYTES_MAX] });
+        let known = self.0.get_or_insert_with(new);
+        known.octets[..value.len()].copy_from_slice(value);
+        (known.len, known.host_bytes_max) = (value.len(), host_bytes_max);
+    }
 }
 
 /// uri-host [ ":" port ] without userinfo, from `start` to the end; whether a port with digits is there.

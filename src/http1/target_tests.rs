@@ -86,7 +86,12 @@ fn what_matches_no_form_is_refused() {
 /// RFC 9110 §7.2, RFC 3986 §3.2.2 (H5).
 #[test]
 fn a_host_is_a_uri_host_with_an_optional_port() {
-    let limits = &Limits::DEFAULT;
+    let mut known = KnownHost::default();
+    let mut check_host = |host: &[u8]| {
+        let first = known.check(host, Span::new(0, host.len()), &Limits::DEFAULT);
+        assert_eq!(known.check(host, Span::new(0, host.len()), &Limits::DEFAULT), first, "{host:?}");
+        first
+    };
     for host in [
         "x.test",
         "x.test:8080",
@@ -100,7 +105,7 @@ fn a_host_is_a_uri_host_with_an_optional_port() {
         "a_b",
         "x.test:65535",
     ] {
-        assert_eq!(check_host(host.as_bytes(), 0, limits), Ok(()), "{host}");
+        assert_eq!(check_host(host.as_bytes()), Ok(()), "{host}");
     }
     for host in [
         "",
@@ -132,7 +137,31 @@ fn a_host_is_a_uri_host_with_an_optional_port() {
         "xé",
         "x\0",
     ] {
-        assert_eq!(check_host(host.as_bytes(), 0, limits), Err(Reject::HostInvalid), "{host}");
+        assert_eq!(check_host(host.as_bytes()), Err(Reject::HostInvalid), "{host}");
     }
-    assert_eq!(check_host(&[b'h'; 256], 0, limits), Err(Reject::HostInvalid));
+    assert_eq!(check_host(&[b'h'; 256]), Err(Reject::HostInvalid));
+}
+
+/// What is known is known of the same octets under the same limit, and of no copy.
+#[test]
+fn a_known_host_is_no_other_and_no_longer_one_than_allowed() {
+    let check = |known: &mut KnownHost, host: &[u8], host_bytes_max| {
+        known.check(host, Span::new(0, host.len()), &Limits { host_bytes_max, ..Limits::DEFAULT })
+    };
+    let mut known = KnownHost::default();
+    let refused = Err(Reject::HostInvalid);
+    assert_eq!(check(&mut known, b"", 0), refused, "nothing is known yet");
+    assert_eq!(check(&mut known, b"x.test:80", 255), Ok(()));
+    let mut copy = known.clone();
+    assert!(copy.0.is_none() && known.0.is_some());
+    assert_eq!(check(&mut copy, b"x.test:8o", 255), refused);
+    assert_eq!(check(&mut known, b"x.test:80", 5), refused);
+    assert_eq!(check(&mut known, b"x.test:80", 255), Ok(()));
+    for other in [&b"x.test:8"[..], b"x.test", b"X.test:80", b"x.test:801"] {
+        assert_eq!(check(&mut known, other, 255), Ok(()));
+        assert_eq!(check(&mut known, b"x.test:8o", 255), refused);
+        assert_eq!(check(&mut known, b"x.test:80,", 255), refused);
+    }
+    let long = [b'h'; KNOWN_BYTES_MAX + 1];
+    assert_eq!((check(&mut known, &long, 255), check(&mut known, &long, 64)), (Ok(()), refused));
 }
