@@ -20,8 +20,12 @@ struct Observed {
     answered: u32,
     /// Content of the newest request is not complete, and nobody said that it never will be.
     content_open: bool,
+    /// The newest request may yet be answered with a tunnel.
+    tunnel_asked: bool,
     /// A 100 for the newest request would still be right.
     continue_right: bool,
+    /// The server ends, and the connection has one request yet.
+    one_more: bool,
     /// Nothing may be taken any more.
     last_seen: bool,
     closes: u32,
@@ -34,7 +38,9 @@ pub(crate) fn cycle(data: &[u8]) {
         taken: 0,
         answered: 0,
         content_open: false,
+        tunnel_asked: false,
         continue_right: false,
+        one_more: false,
         last_seen: false,
         closes: 0,
     };
@@ -49,6 +55,8 @@ impl Observed {
     fn report(&mut self, fact: u8) {
         let argument = fact / 12;
         let actions = match fact % 12 {
+            // Nobody looks for a head in what may be a tunnel's.
+            0 if self.tunnel_asked => return,
             0 => self.cycle.head_began(),
             1 | 2 => return self.take(argument),
             3 => return self.receive_content(argument),
@@ -74,16 +82,19 @@ impl Observed {
         let framing = Framing {
             body: if has_content { BodyKind::Length(u64::from(argument) + 1) } else { BodyKind::None },
             accepts_trailers: false,
+            asks_tunnel: !has_content && argument & 16 == 16,
             keep_alive: argument & 6 != 6,
             expects_continue: has_content && argument & 8 == 8,
         };
         let actions = self.cycle.request_taken(framing);
         self.taken += 1;
         self.content_open = has_content;
+        self.tunnel_asked = framing.asks_tunnel;
         self.continue_right = framing.expects_continue;
         assert!(actions.contains(Actions::START_REQUEST));
         assert_eq!(actions.contains(Actions::READ_CONTENT), has_content);
-        self.last_seen = !framing.keep_alive || self.taken >= LIMITS.requests_per_connection_max;
+        self.last_seen =
+            self.one_more || !framing.keep_alive || self.taken >= LIMITS.requests_per_connection_max;
         assert!(!(self.last_seen && actions.contains(Actions::READ_NEXT)));
         self.perform(actions);
     }
@@ -112,6 +123,9 @@ impl Observed {
             assert!(self.continue_right && sequence + 1 == self.taken, "a 100 nobody waits for");
             self.continue_right = false;
         }
+        if self.tunnel_asked && sequence + 1 == self.taken && argument & 8 == 8 {
+            return self.open_tunnel();
+        }
         let unread = self.content_open.then_some(u64::from(argument));
         let persistent = self.cycle.may_persist(sequence, unread) && argument & 2 == 0;
         if persistent && sequence + 1 == self.taken {
@@ -125,6 +139,22 @@ impl Observed {
         self.answered = if persistent { self.answered + 1 } else { self.taken };
         self.last_seen |= !persistent;
         self.perform(actions);
+        if sequence + 1 == self.taken {
+            self.tunnel_asked = false;
+            let actions = self.cycle.hold_next(false);
+            self.perform(actions);
+        }
+    }
+
+    /// The head of a 101, or of a 2xx to CONNECT: what follows has no end of its own, and the answer goes on.
+    fn open_tunnel(&mut self) {
+        let actions = self.cycle.switched();
+        self.tunnel_asked = false;
+        self.last_seen = true;
+        // Otherwise the end had been announced before, and the connection is reset.
+        self.content_open = self.cycle.phase() == Phase::LastBody;
+        assert_eq!(actions.contains(Actions::READ_CONTENT), self.content_open);
+        self.perform(actions);
     }
 
     fn refuse(&mut self) -> Actions {
@@ -134,11 +164,19 @@ impl Observed {
             self.content_open = false;
         }
         self.last_seen |= self.cycle.phase() == Phase::Stopped;
+        self.tunnel_asked &= !self.last_seen;
         actions
     }
 
     fn shut_down(&mut self, unsent: bool) -> Actions {
-        self.last_seen = true;
+        // A connection that is new, or in the middle of a head, still has its request.
+        let is_new = match self.cycle.phase() {
+            Phase::Idle => self.taken == 0,
+            Phase::Head => true,
+            _ => false,
+        };
+        self.one_more |= is_new && self.answered == self.taken && !unsent;
+        self.last_seen |= !self.one_more;
         self.cycle.begin_shutdown(unsent)
     }
 
@@ -176,7 +214,7 @@ impl Observed {
         if matches!(phase, Phase::Stopped | Phase::Linger | Phase::Closed) {
             self.last_seen = true;
         }
-        if self.last_seen {
+        if self.last_seen || self.tunnel_asked {
             assert!(!self.cycle.may_take_request(), "{phase:?}");
         }
     }
@@ -191,6 +229,7 @@ impl Observed {
         }
         let _ = self.cycle.output_flushed();
         let _ = self.cycle.linger_expired();
+        let _ = self.cycle.idle_expired();
         assert_eq!(self.cycle.phase(), Phase::Closed, "it cannot be ended");
     }
 }

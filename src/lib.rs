@@ -37,6 +37,7 @@ pub mod shutdown;
 pub mod stats;
 pub mod workers;
 
+pub use connection::{Relayed, relay};
 pub use error::{EndReason, Error, Result};
 pub use exchange::{AsyncContext, Exchange, ForeignCalls, Request, Topic, asynchronous};
 pub use http::StatusCode;

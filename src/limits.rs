@@ -47,6 +47,9 @@ pub struct Limits {
     pub write_progress_bytes_min: u64,
     /// Milliseconds a connection may rest between two requests.
     pub idle_timeout_ms: u64,
+    /// Milliseconds in which a tunnel that CONNECT opened may carry no byte either way: what it leads to is forgotten by
+    /// routers on the path sometime, and then neither end hears of the other (RFC 5382 §5: two hours).
+    pub tunnel_idle_timeout_ms: u64,
 
     /// Requests on one connection, then it is closed: leaks and unfair placement end sometime.
     pub requests_per_connection_max: u32,
@@ -101,6 +104,7 @@ impl Limits {
         write_progress_window_ms: 30_000,
         write_progress_bytes_min: 1024,
         idle_timeout_ms: 60_000,
+        tunnel_idle_timeout_ms: 600_000,
         requests_per_connection_max: 10_000,
         pipelined_requests_max: 16,
         drain_bytes_max: 256 * 1024,
@@ -159,7 +163,11 @@ impl Limits {
         if self.linger_bytes_max < self.drain_bytes_max {
             return Err(LimitConflict("linger_bytes_max must not be below drain_bytes_max"));
         }
-        if self.linger_timeout_ms == 0 || self.head_timeout_ms == 0 || self.idle_timeout_ms == 0 {
+        if self.linger_timeout_ms == 0
+            || self.head_timeout_ms == 0
+            || self.idle_timeout_ms == 0
+            || self.tunnel_idle_timeout_ms == 0
+        {
             return Err(LimitConflict("a timeout of zero would close every connection"));
         }
         Ok(())

@@ -32,7 +32,7 @@ impl AcceptEvents for Service {
                 pipeline: Pipeline::default(),
                 output: Output::default(),
                 deadlines: Deadlines::new(),
-                body_received: 0,
+                moved: 0,
                 paused: false,
                 peer_finished: false,
                 finish_due: false,

@@ -32,7 +32,7 @@ pub(super) enum OwnAnswer {
     Nothing,
     /// `OPTIONS *` (RFC 9110 §9.3.7).
     WholeServer,
-    /// A CONNECT (RFC 9110 §9.3.6): its target is no path, and no tunnels are made here.
+    /// A CONNECT (RFC 9110 §9.3.6) where no tunnels are made.
     Tunnel,
 }
 
@@ -245,8 +245,14 @@ impl Service {
     pub(super) fn target(&self, head: Head<'_>, redirected: Option<&str>) -> Target {
         match head.target_form() {
             TargetForm::Asterisk => return Target::Own(OwnAnswer::WholeServer),
-            TargetForm::Authority => return Target::Own(OwnAnswer::Tunnel),
-            TargetForm::Origin | TargetForm::Absolute => {}
+            // Its target is no path; a redispatch gives it one, which then has no such method.
+            TargetForm::Authority if redirected.is_none() => {
+                return match self.router.find_connect() {
+                    Some((route, handler)) => Target::Handler(route.clone(), handler.clone()),
+                    None => Target::Own(OwnAnswer::Tunnel),
+                };
+            }
+            TargetForm::Authority | TargetForm::Origin | TargetForm::Absolute => {}
         }
         let found = match redirected {
             None => self.router.find(head),

@@ -138,9 +138,14 @@ impl Service {
     /// A head is complete: its exchange begins, and its handler runs if nothing keeps it.
     fn begin(&self, connection: &mut Connection, mut loan: Box<Loan>) -> Box<Loan> {
         let head = Head::new(&loan.bytes[..loan.head_len], &loan.index);
-        let framing = head.framing();
+        let mut framing = head.framing();
         let target = self.target(head, None);
         let route = target.route();
+        if framing.asks_tunnel {
+            // RFC 9931: what follows a refused CONNECT is read by nobody, unless the application knows its clients.
+            let keeps = route.is_some_and(|route| route.keep_refused) && loan.bytes.len() == loan.head_len;
+            framing.keep_alive &= keeps;
+        }
         let limit = route.and_then(|route| route.body_bytes_max);
         if framing.body == BodyKind::None {
             connection.body = None;
@@ -223,7 +228,7 @@ impl Service {
         let decoder = connection.body.as_mut().expect("a body that is read has a decoder");
         match decoder.decode(bytes) {
             Ok((used, BodyEvent::Data(range))) => {
-                connection.body_received += range.len() as u64;
+                connection.moved += range.len() as u64;
                 let is_last = decoder.is_ended();
                 if discard {
                     let actions = connection.cycle.discarded(range.len() as u64);
@@ -334,6 +339,8 @@ impl Service {
     /// bound are complete, and are answered (RFC 9112 §9.6).
     pub(super) fn finish_if_due(&self, connection: &mut Connection) {
         let waits = match connection.cycle.phase() {
+            // A tunnel may be about to be opened: the peer's end is then the end of what it carries.
+            Phase::Idle if connection.cycle.is_holding() => true,
             Phase::Idle | Phase::Body | Phase::LastBody => !connection.held.is_empty(),
             _ => false,
         };
@@ -344,7 +351,7 @@ impl Service {
         if connection.cycle.phase() == Phase::Head {
             self.refuse(connection, Reject::Truncated);
         }
-        if connection.body.as_ref().is_some_and(|body| body.is_tunnel()) {
+        if connection.is_tunnel() {
             self.content_ended(connection);
         }
         let had_body = matches!(connection.cycle.phase(), Phase::Body | Phase::LastBody);

@@ -23,15 +23,17 @@ mod service;
 #[cfg(test)]
 mod tests;
 mod timeouts;
+mod tunnel;
 
 pub use access::AccessRecord;
 pub(crate) use access::AccessSink;
 pub(crate) use counters::ConnectionSnapshot;
 pub(crate) use service::{Service, ServiceOptions};
+pub use tunnel::{Relayed, relay};
 
-use crate::http1::{BodyDecoder, Cycle, HeadScan};
+use crate::http1::{BodyDecoder, ContentFrame, Cycle, HeadScan};
 use output::Output;
-use pipeline::Pipeline;
+use pipeline::{InFlight, Pipeline};
 use shards::{Key, net::Socket};
 use timeouts::Deadlines;
 
@@ -49,8 +51,8 @@ pub(crate) struct Connection {
     pipeline: Pipeline,
     output: Output,
     deadlines: Deadlines,
-    /// Content bytes received, ever: progress of a body.
-    body_received: u64,
+    /// Content bytes received, ever, and what a tunnel has sent: progress.
+    moved: u64,
     /// The peer has shut its side.
     peer_finished: bool,
     /// The cycle has not been told so yet: bytes that came before wait to be used.
@@ -59,6 +61,19 @@ pub(crate) struct Connection {
     paused: bool,
     /// The socket is to be closed when the event in hand is over.
     closing: Closing,
+}
+
+impl Connection {
+    /// Whether HTTP is over on it, and its peer has not finished.
+    fn is_tunnel(&self) -> bool {
+        self.body.as_ref().is_some_and(|body| body.is_tunnel())
+    }
+
+    /// Whether the oldest request is a CONNECT whose tunnel is open, in one direction at least.
+    fn carries_connect(&self) -> bool {
+        let is_open = |entry: &InFlight| entry.reply.to_connect && entry.frame == Some(ContentFrame::Tunnel);
+        self.pipeline.iter().next().is_some_and(is_open)
+    }
 }
 
 // Ten thousand idle ones are the usual case: what is rarely there is on the heap.

@@ -206,13 +206,14 @@ impl Service {
     /// The head of the answering exchange, unless it is there already.
     fn begin_answer(&self, connection: &mut Connection) {
         let newest_unread = connection.body.as_ref().map_or(Some(0), |body| body.unread());
-        let Connection { pipeline, output, cycle, .. } = connection;
+        let Connection { pipeline, output, cycle, held, .. } = connection;
         let entry = pipeline.answering().expect("the caller saw it");
         entry.flush = false;
         self.lend_buffer(output);
         if entry.frame.is_none() {
+            let strays = entry.reply.to_connect && !held.is_empty();
             entry.reply.persistent =
-                entry.sequel == Sequel::Open && cycle.may_persist(entry.sequence, newest_unread);
+                entry.sequel == Sequel::Open && cycle.may_persist(entry.sequence, newest_unread) && !strays;
             self.encode_head(entry, output);
             if entry.frame == Some(ContentFrame::Tunnel) {
                 self.switch_protocol(connection);
@@ -336,6 +337,9 @@ impl Service {
     /// The kernel has taken everything that was sent, or failed.
     pub(super) fn sent(&self, connection: &mut Connection, sent: Sent) {
         self.counters.bytes_out(sent.bytes);
+        if connection.carries_connect() {
+            connection.moved += sent.bytes as u64;
+        }
         self.reuse(connection, sent.buffer);
         if sent.result.is_err() {
             // The send counts as under way for ever: what is queued behind the lost bytes would be read in their place.

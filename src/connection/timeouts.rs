@@ -21,6 +21,8 @@ pub(super) enum Waiting {
     Write,
     /// The next request.
     Idle,
+    /// Any byte either way, in a tunnel.
+    Tunnel,
     /// The peer's end, after ours.
     Linger,
     /// The application, while nothing is received: the peer's end would not be seen.
@@ -88,10 +90,10 @@ impl Connection {
             Phase::Head => Waiting::Head,
             // A client that waits for our 100 is not late (RFC 9110 §10.1.1): the application is.
             Phase::Body | Phase::LastBody if self.cycle.awaits_continue() => Waiting::Application,
+            // Nobody but us watches over what two strangers say to each other.
+            Phase::LastBody | Phase::Stopped if self.carries_connect() => Waiting::Tunnel,
             // Another protocol has its own idea of what is late.
-            Phase::LastBody if !self.paused && self.body.as_ref().is_some_and(|body| body.is_tunnel()) => {
-                Waiting::Application
-            }
+            Phase::LastBody if !self.paused && self.is_tunnel() => Waiting::Application,
             Phase::Body | Phase::LastBody | Phase::Drain if !self.paused => Waiting::Body,
             Phase::Idle if quiet && self.cycle.taken() == 0 => Waiting::Head,
             Phase::Idle if quiet => Waiting::Idle,
@@ -108,7 +110,7 @@ impl Connection {
     /// Bytes that count as progress for what is waited for.
     fn moved(&self, waiting: Waiting) -> u64 {
         match waiting {
-            Waiting::Body => self.body_received,
+            Waiting::Body | Waiting::Tunnel => self.moved,
             Waiting::Write => self.socket.acknowledged().unwrap_or(0),
             _ => 0,
         }
@@ -132,7 +134,10 @@ impl Service {
                 _ => first_window(&self.limits, input),
             };
             let at = self.now().saturating_add(window);
-            let mark = if input == Waiting::Body { connection.body_received } else { UNKNOWN };
+            let mark = match input {
+                Waiting::Body | Waiting::Tunnel => connection.moved,
+                _ => UNKNOWN,
+            };
             connection.deadlines.request = request;
             connection.deadlines.set(Side::Input, input, at, mark);
         }
@@ -181,7 +186,8 @@ impl Service {
                 continue;
             }
             let waiting = connection.deadlines.waiting[place];
-            if let (Waiting::Body | Waiting::Write, Some(left)) = (waiting, self.extension(connection, side))
+            if let (Waiting::Body | Waiting::Tunnel | Waiting::Write, Some(left)) =
+                (waiting, self.extension(connection, side))
             {
                 let moved = connection.moved(waiting);
                 connection.deadlines.set(side, waiting, self.now() + left, moved);
@@ -210,6 +216,9 @@ impl Service {
         }
         let needed = match waiting {
             Waiting::Body => self.limits.body_progress_bytes_min,
+            // The deadline of what is being sent is another one.
+            Waiting::Tunnel if connection.output.is_sending() => 0,
+            Waiting::Tunnel => 1,
             _ => self.limits.write_progress_bytes_min,
         };
         (connection.moved(waiting).saturating_sub(mark) >= needed).then_some(window)
@@ -242,6 +251,11 @@ impl Service {
                 self.count_cut("write_timeout");
                 connection.closing = Closing::Reset;
                 self.end_exchanges(connection, EndReason::WriteTimeout);
+            }
+            Waiting::Tunnel => {
+                self.count_cut("tunnel_idle_timeout");
+                connection.closing = Closing::Reset;
+                self.end_exchanges(connection, EndReason::TimedOut);
             }
             // Buffered requests hide the end of their client (a fault of other containers).
             Waiting::Paused if connection.socket.has_peer_ended() => self.abort_on_finish(connection),
@@ -278,6 +292,7 @@ fn next_window(limits: &Limits, waiting: Waiting) -> Duration {
         Waiting::Body => Duration::from_millis(limits.body_progress_window_ms),
         Waiting::Write => Duration::from_millis(limits.write_progress_window_ms),
         Waiting::Idle => Duration::from_millis(limits.idle_timeout_ms),
+        Waiting::Tunnel => Duration::from_millis(limits.tunnel_idle_timeout_ms),
         Waiting::Linger => Duration::from_millis(limits.linger_timeout_ms),
         Waiting::Paused => LOOK_EVERY,
         Waiting::Application => Duration::MAX,

@@ -4,7 +4,7 @@
 use super::{Exchange, Exchanges, life::Event};
 use crate::{
     error::{Error, Result},
-    http1::{FieldLines, Version, body::is_forbidden_trailer},
+    http1::{FieldLines, TargetForm, Version, body::is_forbidden_trailer},
 };
 use http::StatusCode;
 use shards::Key;
@@ -104,7 +104,27 @@ impl Exchange {
             ));
         }
         self.response().set_header("Upgrade", protocol)?;
-        self.core.response.borrow_mut().status = StatusCode::SWITCHING_PROTOCOLS;
+        self.switch(StatusCode::SWITCHING_PROTOCOLS)
+    }
+
+    /// Answers a CONNECT with 2xx (200 unless the response has another one already), after which the connection is the
+    /// tunnel (RFC 9110 §9.3.6), for an asynchronous handler. Reading and writing are then as after
+    /// [`Exchange::upgrade`]; [`crate::relay`] joins it with a stream to where the client wants to go. A handler
+    /// that answers with any other status has refused it.
+    ///
+    /// # Errors
+    /// `Misuse` for another method; `Committed`, `Ended`.
+    pub fn open_tunnel(&mut self) -> Result<()> {
+        self.check_uncommitted()?;
+        if self.request().target_form() != TargetForm::Authority {
+            return Err(Error::Misuse("open_tunnel() answers CONNECT; upgrade() is for other methods"));
+        }
+        let status = self.core.response.borrow().status;
+        self.switch(if status.is_success() { status } else { StatusCode::OK })
+    }
+
+    fn switch(&mut self, status: StatusCode) -> Result<()> {
+        self.core.response.borrow_mut().switch(status);
         self.core.output.borrow_mut().clear_body();
         self.core.input.borrow_mut().reset(true, self.core.hub.input_window);
         self.core.feed(Event::Switched);

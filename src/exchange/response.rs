@@ -14,6 +14,8 @@ pub(crate) struct ResponseParts {
     pub(crate) fields: FieldLines,
     /// The length that the application promises for its content; `UNDECLARED` for none.
     declared_length: u64,
+    /// The connection is another protocol's after this head, as the status says too.
+    switched: bool,
 }
 
 /// No content is as long as this.
@@ -21,7 +23,12 @@ const UNDECLARED: u64 = u64::MAX;
 
 impl Default for ResponseParts {
     fn default() -> Self {
-        ResponseParts { status: StatusCode::OK, fields: FieldLines::default(), declared_length: UNDECLARED }
+        ResponseParts {
+            status: StatusCode::OK,
+            fields: FieldLines::default(),
+            declared_length: UNDECLARED,
+            switched: false,
+        }
     }
 }
 
@@ -30,6 +37,7 @@ impl ResponseParts {
         self.status = StatusCode::OK;
         self.fields.clear();
         self.declared_length = UNDECLARED;
+        self.switched = false;
     }
 
     /// The length that the application promises for its content.
@@ -44,11 +52,17 @@ impl ResponseParts {
 
     /// Whether it ends HTTP on the connection.
     pub(crate) fn switches(&self) -> bool {
-        self.status == StatusCode::SWITCHING_PROTOCOLS
+        self.switched
+    }
+
+    /// Nothing but octets follows the head: 101, or a 2xx to CONNECT.
+    pub(super) fn switch(&mut self, status: StatusCode) {
+        (self.status, self.switched) = (status, true);
     }
 
     /// The status of an error answer.
     pub(crate) fn set_error_status(&mut self, status: u16) {
+        self.switched = false;
         self.status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     }
 }
@@ -69,10 +83,11 @@ impl<'a> Response<'a> {
         self.core.response.borrow().status
     }
 
-    /// Sets the status. Ignored, and false, after commit, and for 1xx: those are for `Exchange::send_interim` and
-    /// `Exchange::upgrade`.
+    /// Sets the status. Ignored, and false, after commit, after `Exchange::upgrade` and `Exchange::open_tunnel`, and for
+    /// 1xx: those are for `Exchange::send_interim` and `Exchange::upgrade`.
     pub fn set_status(&mut self, status: StatusCode) -> bool {
-        if status.is_informational() || self.check_open().is_err() {
+        let switched = self.core.response.borrow().switched;
+        if status.is_informational() || switched || self.check_open().is_err() {
             return false;
         }
         self.core.response.borrow_mut().status = status;

@@ -324,14 +324,21 @@ impl Cycle {
     }
 
     /// Holds the bytes behind the newest request unparsed while its handler decides about an Upgrade (H8): they belong
-    /// to the new protocol after a 101 (RFC 9110 §7.8), and are requests again once `hold_next(false)` says so.
+    /// to the new protocol after a 101 (RFC 9110 §7.8), and are requests again once `hold_next(false)` says so. A CONNECT
+    /// holds them by itself.
     pub fn hold_next(&mut self, held: bool) -> Actions {
         let released = self.held && !held;
         self.held = held;
         if released && self.may_take_request() { Actions::READ_NEXT } else { Actions::NONE }
     }
 
-    /// A 101 answers the newest request: the bytes behind it are the new protocol's, as content without an end. Without
+    /// Whether the newest request may yet turn its connection into another protocol's.
+    #[inline]
+    pub fn is_holding(&self) -> bool {
+        self.held
+    }
+
+    /// A 101, or a 2xx to CONNECT, answers the newest request: the bytes behind it are the new protocol's, as content without an end. Without
     /// effect, and nothing more is read, if the connection was about to end (`phase` tells).
     pub fn switched(&mut self) -> Actions {
         self.held = false;
@@ -352,6 +359,12 @@ impl Cycle {
         self.discarded = 0;
         self.continues = if framing.expects_continue { Continue::Awaited } else { Continue::Settled };
         self.newest_is_last = !framing.keep_alive || self.taken >= self.requests_max;
+        if framing.asks_tunnel {
+            // Not even a request that is the last one lets the bytes behind it go: they may be the tunnel's.
+            self.held = true;
+            let _ = self.apply(Event::Taken);
+            return Actions::START_REQUEST;
+        }
         self.apply(match (framing.body != BodyKind::None, self.newest_is_last) {
             (false, false) => Event::Taken,
             (true, false) => Event::TakenContent,
@@ -411,7 +424,7 @@ impl Cycle {
             return sequence < self.taken;
         }
         match self.phase {
-            Phase::Idle | Phase::Head => true,
+            Phase::Idle | Phase::Head => !self.newest_is_last,
             // The content is thrown away if that is cheap. A client that still waits for 100 may send its content or
             // may not (RFC 9110 §10.1.1): the next byte could be either, so the connection ends.
             Phase::Body | Phase::Drain => {
@@ -473,6 +486,9 @@ impl Cycle {
             _ => {}
         }
         self.newest_is_last = true;
+        if self.is_holding() {
+            return Actions::NONE;
+        }
         self.apply(Event::LastAnnounced)
     }
 

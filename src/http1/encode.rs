@@ -19,6 +19,8 @@ pub struct ReplyTo {
     pub persistent: bool,
     /// The client said that it takes trailers (RFC 9110 §6.5.1).
     pub accepts_trailers: bool,
+    /// The request was CONNECT: whatever follows a 2xx is the tunnel's (RFC 9110 §9.3.6).
+    pub to_connect: bool,
 }
 
 impl ReplyTo {
@@ -29,6 +31,7 @@ impl ReplyTo {
             version: head.version(),
             persistent,
             accepts_trailers: head.framing().accepts_trailers,
+            to_connect: head.framing().asks_tunnel,
         }
     }
 }
@@ -42,7 +45,7 @@ pub enum Content {
     Length(u64),
     /// Of unknown length: chunked, or until close for HTTP/1.0.
     Stream,
-    /// None: another protocol follows (101).
+    /// None: another protocol follows (101, or 2xx to CONNECT).
     Tunnel,
 }
 
@@ -164,7 +167,13 @@ impl HeadTemplate {
             content: Content::Length(text.len() as u64 + 1),
         };
         let is_head = received.strip_prefix(b"\r\n").unwrap_or(received).starts_with(b"HEAD ");
-        let to = ReplyTo { is_head, version: Version::Http11, persistent: false, accepts_trailers: false };
+        let to = ReplyTo {
+            is_head,
+            version: Version::Http11,
+            persistent: false,
+            accepts_trailers: false,
+            to_connect: false,
+        };
         if self.encode_head(out, &head, to).frame != ContentFrame::None {
             out.extend_from_slice(text);
             out.push(b'\n');
@@ -191,6 +200,15 @@ impl HeadTemplate {
 fn encode_framing(out: &mut Vec<u8>, head: &ResponseHead<'_>, to: ReplyTo) -> Announced {
     let mut persistent = to.persistent;
     let frame = match (head.status, head.content) {
+        // RFC 9110 §9.3.6: no framing fields; the tunnel begins behind the empty line.
+        (200..=299, Content::Tunnel) if to.to_connect => {
+            return Announced { frame: ContentFrame::Tunnel, persistent: false };
+        }
+        // A handler that answers so without a tunnel: one that its own content and end are in.
+        (200..=299, _) if to.to_connect => {
+            persistent = false;
+            ContentFrame::UntilClose
+        }
         // RFC 9110 §15.2.2: 101 ends HTTP on this connection; RFC 9112 §6.1: no framing fields in 1xx and 204.
         (100..=199, _) | (_, Content::Tunnel) => {
             out.extend_from_slice(b"Connection: upgrade\r\n");

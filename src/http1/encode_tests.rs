@@ -3,8 +3,13 @@
 use super::*;
 use crate::http1::fields::FieldError;
 
-const TO: ReplyTo =
-    ReplyTo { is_head: false, version: Version::Http11, persistent: true, accepts_trailers: false };
+const TO: ReplyTo = ReplyTo {
+    is_head: false,
+    version: Version::Http11,
+    persistent: true,
+    accepts_trailers: false,
+    to_connect: false,
+};
 
 fn template() -> HeadTemplate {
     HeadTemplate::new("shardlet", 784_111_777)

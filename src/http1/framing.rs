@@ -33,6 +33,8 @@ pub struct Framing {
     pub expects_continue: bool,
     /// TE names trailers: a response may carry them (RFC 9110 §6.5.1).
     pub accepts_trailers: bool,
+    /// A CONNECT: a 2xx makes a tunnel of what follows (RFC 9110 §9.3.6).
+    pub asks_tunnel: bool,
 }
 
 /// What one pass over the fields has found so far.
@@ -161,6 +163,7 @@ impl FramingScan {
             keep_alive: !self.close && (is_11 || self.keep_alive),
             expects_continue: is_11 && self.expectation == Expectation::Continue && body != BodyKind::None,
             accepts_trailers: self.accepts_trailers,
+            asks_tunnel: false,
         })
     }
 }

@@ -4,7 +4,7 @@
 //! `parse_resumable` adds `scan` for heads that arrive in pieces: one attempt to parse, then a linear search for the
 //! end, then one more parse. The target's grammar is in `target.rs`.
 
-use super::framing::FramingScan;
+use super::framing::{BodyKind, FramingScan};
 use super::grammar::is_tchar;
 use super::head::{HeadIndex, Method, Span, TargetForm, Version};
 use super::lines::field_lines;
@@ -229,9 +229,13 @@ fn finish(
     }
     index.framing = scan.finish(index.version)?;
     index.upgrade = scan.upgrade;
-    // RFC 9110 §9.3.6: what follows a CONNECT may be the tunnel's bytes; never read it as the next request.
     if index.form == TargetForm::Authority {
-        index.framing.keep_alive = false;
+        // RFC 9110 §9.3.6: a CONNECT has no content, so a length would only say where a reader that believes it sees
+        // the tunnel begin.
+        if index.framing.body != BodyKind::None {
+            return Err(Reject::ConnectContent);
+        }
+        index.framing.asks_tunnel = true;
     }
     Ok(())
 }

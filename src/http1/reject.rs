@@ -83,6 +83,8 @@ rejects! {
     TransferCodingUnknown => 501, "transfer_coding_unknown", "only the chunked transfer coding is understood";
     /// Transfer-Encoding in an HTTP/1.0 message (RFC 9112 §6.1).
     TransferEncodingInHttp10 => 400, "transfer_encoding_in_http10", "HTTP/1.0 has no Transfer-Encoding";
+    /// A CONNECT that announces content (RFC 9110 §9.3.6).
+    ConnectContent => 400, "connect_content", "a CONNECT request has no content";
     /// An expectation other than 100-continue (RFC 9110 §10.1.1).
     Expectation => 417, "expectation", "the only expectation that can be met is 100-continue";
     /// The content is longer than its limit (RFC 9110 §15.5.14).

@@ -98,15 +98,15 @@ fn parse_absolute_form(
     parse_whole_path(line, authority_end, index)
 }
 
-/// RFC 9112 §3.2.3: uri-host ":" port, both present.
+/// RFC 9112 §3.2.3: uri-host ":" port, both present; RFC 9110 §9.3.6: an empty or invalid port is 400.
 fn parse_authority_form(
     line: &[u8],
     start: usize,
     index: &mut HeadIndex,
     limits: &Limits,
 ) -> Result<(), Reject> {
-    let has_port = check_authority(line, start, limits.host_bytes_max).map_err(|_| Reject::Target)?;
-    if !has_port {
+    let port = check_authority(line, start, limits.host_bytes_max).map_err(|_| Reject::Target)?;
+    if port.unwrap_or(0) == 0 {
         return Err(Reject::Target);
     }
     index.form = TargetForm::Authority;
@@ -164,9 +164,9 @@ impl KnownHost {
     }
 }
 
-/// uri-host [ ":" port ] without userinfo, from `start` to the end; whether a port with digits is there.
+/// uri-host [ ":" port ] without userinfo, from `start` to the end; the port if one with digits is there.
 #[inline]
-fn check_authority(bytes: &[u8], start: usize, host_bytes_max: usize) -> Result<bool, Reject> {
+fn check_authority(bytes: &[u8], start: usize, host_bytes_max: usize) -> Result<Option<u16>, Reject> {
     let end = match &bytes[start..] {
         authority @ [b'[', ..] => start + ip_literal_len(authority)?,
         _ => reg_name_end(bytes, start)?,
@@ -175,7 +175,7 @@ fn check_authority(bytes: &[u8], start: usize, host_bytes_max: usize) -> Result<
         return Err(Reject::HostInvalid);
     }
     match &bytes[end..] {
-        [] => Ok(false),
+        [] => Ok(None),
         [b':', port @ ..] => check_port(port),
         _ => Err(Reject::HostInvalid),
     }
@@ -183,7 +183,7 @@ fn check_authority(bytes: &[u8], start: usize, host_bytes_max: usize) -> Result<
 
 /// RFC 3986 §3.2.3: `*DIGIT`; above 65535 it names no port.
 #[inline]
-fn check_port(port: &[u8]) -> Result<bool, Reject> {
+fn check_port(port: &[u8]) -> Result<Option<u16>, Reject> {
     let mut number = 0u32;
     for octet in port {
         let digit = octet.wrapping_sub(b'0');
@@ -192,7 +192,7 @@ fn check_port(port: &[u8]) -> Result<bool, Reject> {
             return Err(Reject::HostInvalid);
         }
     }
-    Ok(!port.is_empty())
+    Ok((!port.is_empty()).then_some(number as u16))
 }
 
 /// RFC 3986 §3.2.2: reg-name or IPv4address, up to the port.

@@ -35,6 +35,8 @@ pub struct Route {
     pub(crate) half_close: HalfClose,
     /// No `on_error` is called when the client leaves.
     pub(crate) hush_client_gone: bool,
+    /// A refused CONNECT leaves the connection open.
+    pub(crate) keep_refused: bool,
     /// The first part of the chain behind which no exchange may become asynchronous.
     pub(crate) sync_only: Option<&'static str>,
     /// The same for the dispatches of a redispatch.
@@ -90,6 +92,7 @@ impl Route {
             body_bytes_max: None,
             half_close: HalfClose::Abort,
             hush_client_gone: false,
+            keep_refused: false,
             sync_only: None,
             sync_only_again: None,
             has_parameters: pattern.contains('{') || pattern.ends_with('*'),
@@ -135,6 +138,16 @@ impl Route {
         self
     }
 
+    /// Whether a connection goes on after a CONNECT that its handler has refused (default: no). A client may have sent
+    /// what another one told it to send, in the belief that the tunnel is there: the next bytes would be that one's
+    /// requests under this client's name (RFC 9931). With authentication by several steps (NTLM, Negotiate) the client
+    /// needs its connection: say true where all clients wait for the answer. Bytes that came before the
+    /// answer end the connection all the same.
+    pub fn keep_refused(&mut self, keep: bool) -> &mut Self {
+        self.keep_refused = keep;
+        self
+    }
+
     /// The handler does not ask for the values of the pattern's names: they are not taken out of the path.
     pub fn without_parameters(&mut self) -> &mut Self {
         self.has_parameters = false;
@@ -164,6 +177,7 @@ pub struct Router {
     /// The route that was found last: most requests of a busy shard ask for what the one before asked for.
     found_last: Cell<usize>,
     error_handler: Option<Rc<dyn Handler>>,
+    connect: Option<(Rc<Route>, Rc<dyn Handler>)>,
     problems: Vec<RouteError>,
 }
 
@@ -210,6 +224,24 @@ impl Router {
             self.problem(pattern, "a pattern starts with /");
         }
         self.routes.push(Rc::new(route));
+        self
+    }
+
+    /// Lets clients ask for tunnels: CONNECT, which is refused with 405 without this. The handler sees where the client
+    /// wants to go as [`Head::target`](crate::http1::Head::target), always `host:port`; it decides, and calls
+    /// [`Exchange::open_tunnel`] or answers with the status of its refusal. It should know whom it lets go where: an
+    /// open proxy reaches whatever the server reaches. Filters and coordinators belong to paths and see no CONNECT.
+    #[must_use]
+    pub fn connect(self, handler: impl Handler + 'static) -> Self {
+        self.connect_with(handler, |_| {})
+    }
+
+    /// As [`Router::connect`], and says what is particular to it.
+    #[must_use]
+    pub fn connect_with(mut self, handler: impl Handler + 'static, set: impl FnOnce(&mut Route)) -> Self {
+        let mut route = Route::new(CONNECT_LABEL);
+        set(&mut route);
+        self.connect = Some((Rc::new(route), Rc::new(handler)));
         self
     }
 
@@ -264,6 +296,11 @@ impl Router {
             }
         }
         Ok(self)
+    }
+
+    /// Who answers CONNECT.
+    pub(crate) fn find_connect(&self) -> Option<&(Rc<Route>, Rc<dyn Handler>)> {
+        self.connect.as_ref()
     }
 
     pub(crate) fn failed_answer(&self) -> Option<&Rc<dyn Handler>> {
@@ -336,6 +373,9 @@ fn covers(pattern: &str, route: &str) -> bool {
         None => pattern == route,
     }
 }
+
+/// The label of CONNECT in metrics, where others have their pattern.
+const CONNECT_LABEL: &str = "CONNECT";
 
 /// The name under which a handler finds what a `*` stood for.
 const REST: &str = "rest";

@@ -1,5 +1,6 @@
 //! Connections on a simulated shard: no socket, no clock, every fault from a seed.
 
+mod connect;
 mod errors;
 mod extras;
 mod leaving;
