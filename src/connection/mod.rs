@@ -31,7 +31,7 @@ pub(crate) use counters::ConnectionSnapshot;
 pub(crate) use service::{Service, ServiceOptions};
 pub use tunnel::{Relayed, relay};
 
-use crate::http1::{BodyDecoder, ContentFrame, Cycle, HeadScan};
+use crate::http1::{Asked, BodyDecoder, ContentFrame, Cycle, HeadScan};
 use output::Output;
 use pipeline::{InFlight, Pipeline};
 use shards::{Key, net::Socket};
@@ -71,7 +71,9 @@ impl Connection {
 
     /// Whether the oldest request is a CONNECT whose tunnel is open, in one direction at least.
     fn carries_connect(&self) -> bool {
-        let is_open = |entry: &InFlight| entry.reply.to_connect && entry.frame == Some(ContentFrame::Tunnel);
+        let is_open = |entry: &InFlight| {
+            entry.reply.asked == Asked::Connect && entry.frame == Some(ContentFrame::Tunnel)
+        };
         self.pipeline.iter().next().is_some_and(is_open)
     }
 }

@@ -13,7 +13,7 @@ use crate::{
         Chunk,
         seam::{OutputQueue, ResponseParts},
     },
-    http1::{self, Content, ContentFrame, FieldLines, Reject, ResponseHead},
+    http1::{self, Asked, Content, ContentFrame, FieldLines, Reject, ResponseHead},
 };
 use bytes::Bytes;
 use shards::{
@@ -211,7 +211,7 @@ impl Service {
         entry.flush = false;
         self.lend_buffer(output);
         if entry.frame.is_none() {
-            let strays = entry.reply.to_connect && !held.is_empty();
+            let strays = entry.reply.asked == Asked::Connect && !held.is_empty();
             entry.reply.persistent =
                 entry.sequel == Sequel::Open && cycle.may_persist(entry.sequence, newest_unread) && !strays;
             self.encode_head(entry, output);

@@ -7,31 +7,33 @@
 use super::fields::FieldLines;
 use super::head::{Head, Method, Version};
 use super::reject::Reject;
+use super::response::Asked;
 
 /// The request that is answered, as far as the form of the answer depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyTo {
-    /// The request was HEAD: its answer has no content (RFC 9110 §9.3.2).
-    pub is_head: bool,
+    /// The method, as far as it matters: HEAD, CONNECT, or another.
+    pub asked: Asked,
     /// The version of the request: chunked is for HTTP/1.1 (RFC 9112 §6.1).
     pub version: Version,
     /// Whether the connection may go on after this answer; `Cycle::may_persist` says so.
     pub persistent: bool,
     /// The client said that it takes trailers (RFC 9110 §6.5.1).
     pub accepts_trailers: bool,
-    /// The request was CONNECT: whatever follows a 2xx is the tunnel's (RFC 9110 §9.3.6).
-    pub to_connect: bool,
 }
 
 impl ReplyTo {
     /// For an accepted request.
     pub fn new(head: Head<'_>, persistent: bool) -> ReplyTo {
         ReplyTo {
-            is_head: head.method_kind() == Method::Head,
+            asked: match head.method_kind() {
+                Method::Head => Asked::Head,
+                Method::Connect => Asked::Connect,
+                _ => Asked::Usual,
+            },
             version: head.version(),
             persistent,
             accepts_trailers: head.framing().accepts_trailers,
-            to_connect: head.framing().asks_tunnel,
         }
     }
 }
@@ -168,11 +170,10 @@ impl HeadTemplate {
         };
         let is_head = received.strip_prefix(b"\r\n").unwrap_or(received).starts_with(b"HEAD ");
         let to = ReplyTo {
-            is_head,
+            asked: if is_head { Asked::Head } else { Asked::Usual },
             version: Version::Http11,
             persistent: false,
             accepts_trailers: false,
-            to_connect: false,
         };
         if self.encode_head(out, &head, to).frame != ContentFrame::None {
             out.extend_from_slice(text);
@@ -201,11 +202,11 @@ fn encode_framing(out: &mut Vec<u8>, head: &ResponseHead<'_>, to: ReplyTo) -> An
     let mut persistent = to.persistent;
     let frame = match (head.status, head.content) {
         // RFC 9110 §9.3.6: no framing fields; the tunnel begins behind the empty line.
-        (200..=299, Content::Tunnel) if to.to_connect => {
+        (200..=299, Content::Tunnel) if to.asked == Asked::Connect => {
             return Announced { frame: ContentFrame::Tunnel, persistent: false };
         }
         // A handler that answers so without a tunnel: one that its own content and end are in.
-        (200..=299, _) if to.to_connect => {
+        (200..=299, _) if to.asked == Asked::Connect => {
             persistent = false;
             ContentFrame::UntilClose
         }
@@ -232,7 +233,7 @@ fn encode_framing(out: &mut Vec<u8>, head: &ResponseHead<'_>, to: ReplyTo) -> An
         }
         // RFC 9112 §6.3 item 8: the end of the connection is the end of the content.
         (_, Content::Stream) => {
-            persistent &= to.is_head;
+            persistent &= to.asked == Asked::Head;
             ContentFrame::UntilClose
         }
     };
@@ -243,7 +244,7 @@ fn encode_framing(out: &mut Vec<u8>, head: &ResponseHead<'_>, to: ReplyTo) -> An
         out.extend_from_slice(b"Connection: keep-alive\r\n");
     }
     // RFC 9110 §9.3.2: HEAD has the fields of GET and no content.
-    Announced { frame: if to.is_head { ContentFrame::None } else { frame }, persistent }
+    Announced { frame: if to.asked == Asked::Head { ContentFrame::None } else { frame }, persistent }
 }
 
 /// `100 Continue` is a status line and an empty line, nothing else.

@@ -3,13 +3,8 @@
 use super::*;
 use crate::http1::fields::FieldError;
 
-const TO: ReplyTo = ReplyTo {
-    is_head: false,
-    version: Version::Http11,
-    persistent: true,
-    accepts_trailers: false,
-    to_connect: false,
-};
+const TO: ReplyTo =
+    ReplyTo { asked: Asked::Usual, version: Version::Http11, persistent: true, accepts_trailers: false };
 
 fn template() -> HeadTemplate {
     HeadTemplate::new("shardlet", 784_111_777)
@@ -74,7 +69,7 @@ fn the_frame_follows_status_method_and_version() {
 /// RFC 9110 §9.3.2, §15.3.5, §15.3.6, §15.4.5.
 #[test]
 fn answers_without_content_have_none() {
-    let head = ReplyTo { is_head: true, ..TO };
+    let head = ReplyTo { asked: Asked::Head, ..TO };
     let (text, announced) = encoded(200, Content::Length(5), head);
     assert_eq!((text, announced.frame), (format!("{START}Content-Length: 5\r\n\r\n"), ContentFrame::None));
     for status in [204, 304] {

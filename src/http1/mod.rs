@@ -40,4 +40,5 @@ pub use framing::{BodyKind, Framing};
 pub use head::{Head, HeadIndex, Method, OwnedHead, TargetForm, Version};
 pub use parse::{Parsed, parse, parse_resumable};
 pub use reject::Reject;
+pub use response::Asked;
 pub use scan::HeadScan;
