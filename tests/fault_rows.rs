@@ -4,8 +4,14 @@
 
 mod common;
 
+#[path = "fault_rows/continues.rs"]
+mod continues;
 #[path = "fault_rows/leaving.rs"]
 mod leaving;
+#[path = "fault_rows/stale.rs"]
+mod stale;
+#[path = "fault_rows/stop.rs"]
+mod stop;
 
 /// A request without content, kept alive.
 fn request(path: &str) -> String {

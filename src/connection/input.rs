@@ -1,6 +1,6 @@
 //! Received bytes: heads become exchanges, content goes to the exchange it belongs to.
 
-use super::{Closing, Connection, Service, pipeline::InFlight, plain::Plain};
+use super::{Closing, Connection, Service, dispatch::Target, pipeline::InFlight, plain::Plain};
 use crate::{
     error::{EndReason, Error},
     exchange::{
@@ -168,10 +168,12 @@ impl Service {
             self.perform(connection, actions);
             return loan;
         }
-        let wait = route.map_or_else(Default::default, |route| route.wait);
+        // What is refused by its method is not waited for and has nothing to be coordinated: no 100 precedes a 405.
+        let served = route.filter(|_| matches!(target, Target::Handler(..)));
+        let wait = served.map_or_else(Default::default, |route| route.wait);
         let exchange = self.exchanges.begin(Begin {
             owner: connection.key.to_u64(),
-            coordinated: route.is_some_and(|route| route.make_coordinator.is_some()),
+            coordinated: served.is_some_and(|route| route.make_coordinator.is_some()),
             has_body: framing.body != BodyKind::None,
             wait,
             expects_continue: framing.expects_continue,
