@@ -39,7 +39,7 @@ pub struct ShardSnapshot {
 
 impl ShardSnapshot {
     pub(crate) fn take(shard: &Shard, service: &Service, workers: Option<PoolSnapshot>) -> Self {
-        let (mut async_ages_ms, mut pending_write_bytes) = (Vec::new(), 0);
+        let (mut async_ages_ms, mut pending_write_bytes) = (Vec::new(), service.unsent_bytes());
         service.exchanges.scan(|live| {
             pending_write_bytes += live.pending_write_bytes;
             if live.is_async {

@@ -423,6 +423,10 @@ fn range_abuse() {
             assert!(statuses.contains(&answer.status), "{ranges}: {}", answer.status);
             assert!(answer.body.len() <= 110_000, "{ranges}: {} bytes", answer.body.len());
         }
+        // Ten thousand do not fit into a head.
+        let most = (0..10_000).map(|at| format!("{at}-{at}")).collect::<Vec<_>>().join(",");
+        client.send_if_open(format!("GET /data.bin HTTP/1.1\r\nHost: t\r\nRange: bytes={most}\r\n\r\n"));
+        assert_eq!(client.read_response().status, 431);
     });
 }
 

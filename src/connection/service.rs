@@ -278,6 +278,13 @@ impl Service {
         parked
     }
 
+    /// Content that has left the exchanges and that the kernel has not taken. The connection in hand is not counted.
+    pub(crate) fn unsent_bytes(&self) -> u64 {
+        let connections = self.connections.borrow();
+        let held = connections.iter().flat_map(|(_, place)| place.connection.iter());
+        held.flat_map(|connection| connection.pipeline.iter()).map(|entry| entry.unsent + entry.leaving).sum()
+    }
+
     /// Nothing new is begun from now on; [`Service::drain`] tells each connection.
     pub(crate) fn begin_drain(&self) {
         self.draining.set(true);

@@ -42,6 +42,16 @@ pub fn cpu_time(pid: u32) -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
+/// The same in the scheduler's nanoseconds (`schedstat` in proc(5)), of the threads that live.
+pub fn cpu_time_exact(pid: u32) -> Duration {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs");
+    let of = |path: std::path::PathBuf| {
+        let text = fs::read_to_string(path.join("schedstat")).unwrap_or_default();
+        text.split_whitespace().next().and_then(|run| run.parse::<u64>().ok()).unwrap_or(0)
+    };
+    Duration::from_nanos(threads.flatten().map(|thread| of(thread.path())).sum())
+}
+
 /// How many TCP sockets of this local address are in each state (`ESTABLISHED`, `LISTEN`, `CLOSE_WAIT`, …).
 pub fn tcp_states(local: SocketAddr) -> BTreeMap<&'static str, usize> {
     let mut states = BTreeMap::new();

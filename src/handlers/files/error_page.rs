@@ -30,8 +30,8 @@ pub fn render(status: u16, form: Form) -> Vec<u8> {
     match form {
         Form::Html => format!(
             "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-             content=\"width=device-width\">\n<title>{status} {reason}</title>\n<style>body{{font:16px/1.5 \
-             system-ui,sans-serif;margin:15vh auto;max-width:30em;padding:0 1em;color-scheme:light dark}}</style>\n\
+             content=\"width=device-width\">\n<title>{status} {reason}</title>\n<style>:root{{color-scheme:light \
+             dark}}body{{font:16px/1.5 system-ui,sans-serif;margin:15vh auto;max-width:30em;padding:0 1em}}</style>\n\
              <h1>{status}</h1>\n<p>{reason}\n</html>\n"
         ),
         Form::Json => format!("{{\"status\":{status},\"reason\":\"{reason}\"}}\n"),
@@ -53,6 +53,8 @@ mod tests {
                 assert!(body.ends_with('\n'));
             }
         }
+        let html = String::from_utf8(render(404, Form::Html)).unwrap();
+        assert!(html.contains("<style>:root{color-scheme:light dark}"), "{html}");
         let json: serde_json::Value = serde_json::from_slice(&render(404, Form::Json)).unwrap();
         assert_eq!(json["status"], 404);
     }

@@ -170,9 +170,24 @@ fn write_row(page: &mut String, entry: &ListedEntry) {
     let name = escape(&entry.name);
     // "./" before it: a name with a colon is no scheme (RFC 3986 §4.2).
     let href = percent_encoding::utf8_percent_encode(&entry.name, percent_encoding::NON_ALPHANUMERIC);
-    let size = if entry.is_folder { String::new() } else { entry.len.to_string() };
+    let size = match (entry.is_folder, entry.len) {
+        (true, _) => "<td>".to_owned(),
+        (false, len) => format!("<td title=\"{len}\">{}", size(len)),
+    };
     let date = format_date(entry.modified_s);
-    let _ = writeln!(page, "<tr><td><a href=\"./{href}{slash}\">{name}{slash}</a><td>{size}<td>{date}");
+    let _ = writeln!(page, "<tr><td><a href=\"./{href}{slash}\">{name}{slash}</a>{size}<td>{date}");
+}
+
+/// Octets for people: exact below a KiB, then to a tenth.
+fn size(len: u64) -> String {
+    let mut value = len as f64;
+    for unit in ["", " KiB", " MiB", " GiB"] {
+        if value < 1023.95 {
+            return if unit.is_empty() { len.to_string() } else { format!("{value:.1}{unit}") };
+        }
+        value /= 1024.0;
+    }
+    format!("{value:.1} TiB")
 }
 
 /// Text for element content and quoted attributes.
@@ -198,9 +213,12 @@ pub const ENTRIES_MAX: usize = 10_000;
 pub const CONTENT_SECURITY_POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:60em;padding:0 1em;\
-color-scheme:light dark}table{width:100%;border-collapse:collapse}th{text-align:left}th a{text-decoration:none}\
-td,th{padding:.2em .6em;border-bottom:1px solid #8884}td:nth-child(2){text-align:right}";
+/// The theme is the root's: on the body it would colour links for a background that stays white. Names break anywhere and
+/// keep their direction to themselves.
+const STYLE: &str = ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:60em;\
+padding:0 1em}table{width:100%;border-collapse:collapse}th{text-align:left}th a{text-decoration:none}\
+td,th{padding:.2em .6em;border-bottom:1px solid #8884;white-space:nowrap}td:nth-child(1){white-space:normal;\
+overflow-wrap:anywhere}td a{unicode-bidi:isolate}td:nth-child(2),th:nth-child(2){text-align:right}";
 
 #[cfg(test)]
 mod tests {
@@ -247,13 +265,27 @@ mod tests {
     fn both_forms() {
         let list = listing(vec![entry("a b&c.txt", false, 12), entry("javascript:x", true, 0)]);
         let html = String::from_utf8(list.render(Form::Html)).unwrap();
-        assert!(html.contains("<a href=\"./a%20b%26c%2Etxt\">a b&amp;c.txt</a><td>12"), "{html}");
+        assert!(
+            html.contains("<a href=\"./a%20b%26c%2Etxt\">a b&amp;c.txt</a><td title=\"12\">12<td>"),
+            "{html}"
+        );
+        // A theme on the body alone leaves the background white.
+        assert!(html.contains("<style>:root{color-scheme:light dark}"), "{html}");
         assert!(html.contains("<a href=\"./javascript%3Ax/\">") && html.contains("href=\"../\""));
         let json: serde_json::Value = serde_json::from_slice(&list.render(Form::Json)).unwrap();
         assert_eq!(json["entries"][0]["name"], "a b&c.txt");
         assert_eq!(json["truncated"], false);
         let root = Listing { path: "/".into(), entries: vec![], truncated: false };
         assert!(!String::from_utf8(root.render(Form::Html)).unwrap().contains("../"));
+    }
+
+    #[test]
+    fn sizes_for_people() {
+        let table = [(0, "0"), (1023, "1023"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (1 << 20, "1.0 MiB")];
+        let more = [((1 << 20) - 1, "1.0 MiB"), (4_700_000_000, "4.4 GiB"), (u64::MAX, "16777216.0 TiB")];
+        for (len, text) in table.into_iter().chain(more) {
+            assert_eq!(size(len), text);
+        }
     }
 
     proptest! {
