@@ -8,7 +8,14 @@ pub(crate) use serve::{FieldRule, ServeArgs};
 use crate::failure::{Exit, Failure};
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, error::ErrorKind};
 use http::{HeaderName, HeaderValue};
-use std::{ffi::OsString, fmt, net::IpAddr, num::NonZeroUsize, path::PathBuf, str::FromStr};
+use std::{
+    ffi::OsString,
+    fmt,
+    net::IpAddr,
+    num::{NonZeroU32, NonZeroUsize},
+    path::PathBuf,
+    str::FromStr,
+};
 
 /// What the user asked for.
 #[derive(Debug, Parser)]
@@ -38,7 +45,7 @@ Without a command: demo. Common flags of the servers:
   --admin ADDR|off   metrics and health             --workers N
   --log text|json    format of the log              --access-log FILE|-|off
 
-Exit codes: 0 ok, 1 run time, 2 usage, 3 config, 4 environment. More: --help-all";
+Exit codes: 0 ok, 1 run time, 2 usage, 4 environment. More: --help-all";
 
 /// The commands of this version.
 #[derive(Debug, Subcommand)]
@@ -69,8 +76,11 @@ pub(crate) struct ServerArgs {
     #[arg(long = "listen", value_name = "ADDR", conflicts_with = "listen_position", hide_short_help = true)]
     listen_flag: Option<Listen>,
     /// Shards, one thread each [default: cores this process may use]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub(crate) shards: Option<NonZeroUsize>,
+    /// Connections that one client address may have on each shard [default: not limited]
+    #[arg(long, value_name = "N", hide_short_help = true, value_parser = number::<NonZeroU32>)]
+    pub(crate) max_connections_per_address: Option<NonZeroU32>,
     /// How to speak to the kernel
     #[arg(long, value_enum, default_value_t = DriverChoice::Auto)]
     pub(crate) driver: DriverChoice,
@@ -81,7 +91,7 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
     pub(crate) log: LogFormat,
     /// Threads for blocking work [default: one per shard, 2 or more]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub(crate) workers: Option<NonZeroUsize>,
     /// Submission and completion queue entries of io_uring, such as 1024:8192
     #[arg(long, value_name = "SQ:CQ", hide_short_help = true)]
@@ -160,6 +170,18 @@ pub(crate) enum Listen {
     },
     /// A Unix stream socket.
     Unix(PathBuf),
+}
+
+/// More threads than this are a slip of the finger, and would end the process half-way.
+const THREADS_MAX: usize = 1024;
+
+fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    let count: NonZeroUsize = number(text)?;
+    if count.get() > THREADS_MAX { Err(format!("at most {THREADS_MAX}")) } else { Ok(count) }
+}
+
+fn number<N: FromStr>(text: &str) -> Result<N, String> {
+    text.parse().map_err(|_| "give a number, 1 or more".into())
 }
 
 const LOOPBACK: &str = "127.0.0.1";
@@ -309,6 +331,8 @@ impl FromStr for Field {
 pub(crate) enum Refusal {
     /// `--help` or `--version`: print this, exit 0.
     Text(String),
+    /// `--help-all`: print this, and what the load tool has to say behind it.
+    HelpOfAll(String),
     /// Wrong usage.
     Failure(Failure),
 }
@@ -322,7 +346,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Ref
     let first = args.get(1).and_then(|arg| arg.to_str()).unwrap_or("");
     if LATER_COMMANDS.contains(&first) {
         let what = format!("the command '{first}' is not in this version");
-        let cure = "there are demo, serve, respond and doctor: see shardlet --help";
+        let cure = "there are demo, serve, respond, doctor and bench: see shardlet --help";
         return Err(Refusal::Failure(Failure::new(Exit::Usage, what, cure)));
     }
     if first == "bench" {
@@ -330,15 +354,25 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Ref
         return Ok(Cli { command: Command::Bench { args: args.split_off(2) }, help: None });
     }
     if first == "--help-all" {
-        return Err(Refusal::Text(help_of_all()));
+        return Err(Refusal::HelpOfAll(help_of_all()));
     }
+    // `shardlet 8080` is `shardlet demo 8080`; no command looks like a place.
+    let is_place = first.parse::<Listen>().is_ok();
     let is_flag = first.is_empty() || first.starts_with('-');
-    if is_flag && !["-h", "--help", "-V", "--version"].contains(&first) {
+    if (is_place || is_flag) && !["-h", "--help", "-V", "--version"].contains(&first) {
         args.insert(1.min(args.len()), "demo".into());
     }
-    let cli = Cli::try_parse_from(args).map_err(|error| refusal(&error))?;
+    let help = help_of(&args);
+    let cli = Cli::try_parse_from(args).map_err(|error| refusal(&error, &help))?;
     check_response(&cli).map_err(Refusal::Failure)?;
     Ok(cli)
+}
+
+/// Where the help for this line is.
+fn help_of(args: &[OsString]) -> String {
+    let command = args.get(1).and_then(|arg| arg.to_str());
+    let known = command.filter(|name| Cli::command().find_subcommand(name).is_some());
+    known.map_or_else(|| "see shardlet --help".into(), |name| format!("see shardlet {name} --help"))
 }
 
 /// The short help, then that of every command.
@@ -369,17 +403,17 @@ fn check_response(cli: &Cli) -> Result<(), Failure> {
     }
 }
 
-fn refusal(error: &clap::Error) -> Refusal {
+fn refusal(error: &clap::Error, help: &str) -> Refusal {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             Refusal::Text(one_newline(&error.render().to_string()))
         }
-        _ => Refusal::Failure(usage_failure(&error.render().to_string())),
+        _ => Refusal::Failure(usage_failure(&error.render().to_string(), help)),
     }
 }
 
 /// clap explains itself in paragraphs: the first says what, a `tip:` line says the cure.
-fn usage_failure(rendered: &str) -> Failure {
+fn usage_failure(rendered: &str, help: &str) -> Failure {
     let first: Vec<&str> = rendered.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
     let what = first.join(" ");
     let what = what.strip_prefix("error: ").unwrap_or(&what);
@@ -390,8 +424,7 @@ fn usage_failure(rendered: &str) -> Failure {
         what.push_str(detail);
     }
     let tip = rendered.lines().find_map(|line| line.trim().strip_prefix("tip: "));
-    let cure =
-        tip.map_or_else(|| "see shardlet --help".to_string(), |tip| format!("{tip}; see shardlet --help"));
+    let cure = tip.map_or_else(|| help.to_owned(), |tip| format!("{tip}; {help}"));
     Failure::new(Exit::Usage, what, cure)
 }
 

@@ -32,6 +32,9 @@ fn no_command_is_demo() {
     assert_eq!(server("").listen().to_string(), "127.0.0.1:8080");
     assert_eq!(server("--shards 3").shards.map(NonZeroUsize::get), Some(3));
     assert_eq!(server("demo :0").listen().to_string(), "0.0.0.0:0");
+    assert_eq!(server(":81 --shards 2").listen().to_string(), "0.0.0.0:81");
+    assert_eq!(server("8081").listen().to_string(), "127.0.0.1:8081");
+    assert_eq!(server("unix:/tmp/x").listen().to_string(), "unix:/tmp/x");
 }
 
 #[test]
@@ -136,7 +139,10 @@ fn every_wrong_line_is_one_line_with_a_cure() {
         ("frobnicate", "frobnicate"),
         ("demo --drivr epoll", "--drivr"),
         ("demo --driver kqueue", "kqueue"),
-        ("demo --shards 0", "--shards"),
+        ("demo --shards 0", "give a number, 1 or more"),
+        ("demo --workers x", "give a number, 1 or more"),
+        ("demo --workers 1000000", "at most 1024"),
+        ("respond --max-connections-per-address 0", "give a number, 1 or more"),
         ("demo --shards", "--shards"),
         ("serve", "DIR"),
         ("demo a b c", "'b'"),
@@ -145,7 +151,10 @@ fn every_wrong_line_is_one_line_with_a_cure() {
         let failure = failure(line);
         let text = failure.to_string();
         assert_eq!(failure.exit, Exit::Usage, "{line}");
-        assert!(text.contains(what) && text.contains("shardlet --help"), "{line} gave: {text}");
+        assert!(text.contains(what), "{line} gave: {text}");
+        let command = line.split(' ').next().filter(|first| *first != "frobnicate");
+        let help = command.map_or("see shardlet --help".into(), |name| format!("see shardlet {name} --help"));
+        assert!(text.ends_with(&help), "{line} gave: {text}");
         assert!(!text.contains('\n'), "{line} gave more than a line: {text}");
     }
     assert!(failure("demo --driver kqueue").what.contains("epoll"), "the possible values are named");
@@ -166,7 +175,7 @@ fn help_fits_one_screen() {
             assert!(help.contains(word), "{word} is missing:\n{help}");
         }
     }
-    let Err(Refusal::Text(all)) = read("--help-all") else { panic!("no help") };
+    let Err(Refusal::HelpOfAll(all)) = read("--help-all") else { panic!("no help") };
     for word in ["--access-log", "--header", "--status", "<DIR>", "io_uring where it works"] {
         assert!(all.contains(word), "{word} is missing:\n{all}");
     }

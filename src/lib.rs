@@ -39,11 +39,13 @@ pub mod workers;
 
 pub use connection::{Relayed, relay};
 pub use error::{EndReason, Error, Result};
-pub use exchange::{AsyncContext, Exchange, ForeignCalls, Request, Topic, asynchronous};
+pub use exchange::{AsyncContext, Exchange, ForeignCalls, Request, Topic, asynchronous, handoff};
 pub use http::StatusCode;
 pub use limits::Limits;
-pub use routing::{Coordinator, Filter, Router, Throttle, any, get, post};
+pub use routing::{Coordinator, Filter, Router, Throttle, any, delete, get, patch, post, put};
 pub use server::Server;
+/// The runtime below, so that an application needs no dependency of its own on it.
+pub use shards;
 pub use shutdown::ShutdownPlan;
 pub use workers::{JobContext, PoolOptions, WorkerPool};
 

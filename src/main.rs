@@ -23,6 +23,13 @@ fn main() -> ExitCode {
             print!("{text}");
             return ExitCode::SUCCESS;
         }
+        Err(Refusal::HelpOfAll(text)) => {
+            print!("{text}");
+            for (name, help) in shardlet::load::command::helps() {
+                println!("\n\n# shardlet {name}\n\n{}", help.trim_end());
+            }
+            return ExitCode::SUCCESS;
+        }
         Err(Refusal::Failure(failure)) => return end(&failure),
     };
     match run(cli.command) {

@@ -77,6 +77,9 @@ fn follow_signals(
                 Signal::Graceful => server::begin_shutdown(&handles, graceful),
                 Signal::Fast => server::begin_shutdown(&handles, ShutdownPlan::fast()),
                 Signal::Now => server::begin_shutdown(&handles, ShutdownPlan::now()),
+                Signal::Unsupported => {
+                    tracing::info!("USR2: this version hands nothing over to a new program")
+                }
                 Signal::Reload => tracing::info!("nothing to reload: this command has no configuration file"),
                 Signal::ReopenLogs => match &access_log {
                     Some(log) => log.ask(),
@@ -131,6 +134,10 @@ fn builder(args: &cli::ServerArgs, prepared: &Prepared) -> server::Builder {
     });
     let builder = match args.shards {
         Some(count) => builder.shards(count.get()),
+        None => builder,
+    };
+    let builder = match args.max_connections_per_address {
+        Some(count) => builder.connections_per_address_max(count),
         None => builder,
     };
     match args.workers {

@@ -20,6 +20,7 @@ use std::{
     any::Any,
     cell::RefCell,
     fmt,
+    num::NonZeroU32,
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
     sync::{Arc, mpsc},
@@ -37,6 +38,7 @@ pub struct Builder {
     shard_field: Option<&'static str>,
     workers: PoolChoice,
     connections_max: usize,
+    connections_per_address_max: Option<NonZeroU32>,
     beside: Vec<Site>,
     access_log: Option<AccessSink>,
     runtime: Option<SetRuntime>,
@@ -129,6 +131,7 @@ impl Server {
             shard_field: None,
             workers: PoolChoice::Own(None),
             connections_max: usize::MAX,
+            connections_per_address_max: None,
             beside: Vec::new(),
             access_log: None,
             runtime: None,
@@ -303,6 +306,16 @@ impl Builder {
         self
     }
 
+    /// Most connections of one client address on one shard; more are closed at once and counted. An IPv6 client is the
+    /// first 64 bits of its address. Shards do not ask each other: an address is never refused below `count`, and has
+    /// at most `count` times the number of shards. Not limited by default, because many clients may share an address;
+    /// behind a proxy all do. Unix sockets have no address and are not limited, nor are listeners [`Builder::beside`].
+    #[must_use]
+    pub fn connections_per_address_max(mut self, count: NonZeroU32) -> Self {
+        self.connections_per_address_max = Some(count);
+        self
+    }
+
     /// Changes the set-up of the runtime below: ring sizes, buffers, cores, names. What this builder sets itself
     /// (driver, inbox, number of shards) has been set already or will be.
     #[must_use]
@@ -418,7 +431,10 @@ impl Builder {
         for site in sites {
             let router = (site.routes)(shard).finish()?;
             let mut options = self.service_options(shard, router, workers.clone());
-            options.access_log = self.access_log.clone().filter(|_| opened.is_empty());
+            if opened.is_empty() {
+                options.access_log = self.access_log.clone();
+                options.connections_per_address_max = self.connections_per_address_max.map(NonZeroU32::get);
+            }
             let service = Service::new(shard, options);
             let listen = |binding: &Binding| {
                 binding
@@ -439,6 +455,7 @@ impl Builder {
             common_fields: field.into_iter().collect(),
             workers: Some(workers),
             connections_max: self.connections_max,
+            connections_per_address_max: None,
             access_log: None,
         }
     }
@@ -486,6 +503,8 @@ async fn live(shard: &Shard, services: Vec<Open>, pool: Option<WorkerPool>) {
     let place = shard.local(Place::default);
     place.0.replace(Some(running.clone()));
     shard.stopped().await;
+    // Nobody gave a plan: the shard was stopped by its handle, or because another one failed.
+    running.plan.borrow_mut().get_or_insert(ShutdownPlan::graceful(UNPLANNED_GRACE));
     for Open { service, listeners } in services {
         let phases = Phases::new(shard, &service, &running.plan);
         phases.run(listeners).await;
@@ -499,6 +518,9 @@ fn descriptors_of_each(shards: usize, limits: &Limits) -> usize {
     let free = most.saturating_sub(u64::from(limits.descriptors_reserved));
     usize::try_from(free / shards as u64).unwrap_or(usize::MAX).max(1)
 }
+
+/// How long requests under way have when a server is stopped without a plan.
+const UNPLANNED_GRACE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Jobs that may wait for each worker thread: a second's worth of jobs of some ten milliseconds.
 const JOBS_PER_THREAD: usize = 64;

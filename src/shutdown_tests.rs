@@ -24,6 +24,7 @@ fn serve(simulation: &Simulation, router: Router) -> (Rc<Service>, Listener) {
         common_fields: Vec::new(),
         workers: None,
         connections_max: usize::MAX,
+        connections_per_address_max: None,
         access_log: None,
     };
     simulation.on(0, |shard| {

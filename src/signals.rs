@@ -3,7 +3,7 @@
 
 use crossbeam_channel::{Receiver, bounded};
 use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1},
+    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
     iterator::Signals,
 };
 use std::{io, thread};
@@ -11,7 +11,7 @@ use std::{io, thread};
 /// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// TERM: answer what is under way within the deadline, then end.
+    /// TERM or QUIT: answer what is under way within the deadline, then end.
     Graceful,
     /// The first INT: cut what is under way, then end.
     Fast,
@@ -21,6 +21,8 @@ pub(crate) enum Signal {
     Reload,
     /// USR1: open the log files again.
     ReopenLogs,
+    /// USR2, which means a new program in other servers: not here, and it must not kill this one.
+    Unsupported,
 }
 
 /// Remembers what came before: an INT means more the second time.
@@ -33,9 +35,10 @@ impl Escalation {
     /// What this signal number means now; `None` for one that was not asked for.
     fn next(&mut self, number: i32) -> Option<Signal> {
         match number {
-            SIGTERM => Some(Signal::Graceful),
+            SIGTERM | SIGQUIT => Some(Signal::Graceful),
             SIGHUP => Some(Signal::Reload),
             SIGUSR1 => Some(Signal::ReopenLogs),
+            SIGUSR2 => Some(Signal::Unsupported),
             SIGINT => {
                 self.interrupts = self.interrupts.saturating_add(1);
                 Some(if self.interrupts == 1 { Signal::Fast } else { Signal::Now })
@@ -51,7 +54,7 @@ const WAITING_MAX: usize = 16;
 /// Takes the signals over from the kernel's defaults. Call once, before the shards start. [`Signal::Now`] is acted upon
 /// here, with exit code 1, because its reader may be the one that hangs.
 pub(crate) fn listen() -> io::Result<Receiver<Signal>> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])?;
+    let mut signals = Signals::new([SIGTERM, SIGQUIT, SIGINT, SIGHUP, SIGUSR1, SIGUSR2])?;
     let (sender, receiver) = bounded(WAITING_MAX);
     let wait = move || {
         let mut escalation = Escalation::default();
@@ -74,10 +77,12 @@ mod tests {
     #[test]
     fn second_interrupt_is_now() {
         let mut escalation = Escalation::default();
-        let numbers = [SIGHUP, SIGTERM, SIGINT, SIGUSR1, SIGINT, SIGINT, 28];
+        let numbers = [SIGHUP, SIGTERM, SIGQUIT, SIGUSR2, SIGINT, SIGUSR1, SIGINT, SIGINT, 28];
         let meanings: Vec<_> = numbers.into_iter().filter_map(|number| escalation.next(number)).collect();
         let (reload, logs) = (Signal::Reload, Signal::ReopenLogs);
-        assert_eq!(meanings, [reload, Signal::Graceful, Signal::Fast, logs, Signal::Now, Signal::Now]);
+        let graceful = [reload, Signal::Graceful, Signal::Graceful, Signal::Unsupported];
+        assert_eq!(meanings[..4], graceful);
+        assert_eq!(meanings[4..], [Signal::Fast, logs, Signal::Now, Signal::Now]);
     }
 
     #[test]

@@ -65,6 +65,36 @@ impl ShardSnapshot {
         self.connections.live
     }
 
+    /// Connections accepted, ever.
+    pub fn connections_accepted(&self) -> u64 {
+        self.connections.accepted
+    }
+
+    /// Connections closed at once, whatever the reason.
+    pub fn connections_refused(&self) -> u64 {
+        self.connections.refused.iter().map(|(_, count)| count).sum()
+    }
+
+    /// Connections closed at once, by reason.
+    pub fn refusals(&self) -> &[(&'static str, u64)] {
+        &self.connections.refused
+    }
+
+    /// Times accepting had to rest because a descriptor or memory was missing.
+    pub fn accept_pauses(&self) -> u64 {
+        self.connections.accept_pauses
+    }
+
+    /// Bytes received.
+    pub fn bytes_in(&self) -> u64 {
+        self.connections.bytes_in
+    }
+
+    /// Bytes that the kernel has taken.
+    pub fn bytes_out(&self) -> u64 {
+        self.connections.bytes_out
+    }
+
     /// Ages of the live asynchronous exchanges in milliseconds at the 50th, 95th, 99th and 100th percentile.
     pub(crate) fn async_age_ms(&self) -> [(usize, u64); 4] {
         nearest_ranks(&mut self.async_ages_ms.clone())
@@ -160,7 +190,8 @@ fn shard_json(snapshot: &ShardSnapshot) -> Value {
     figures.insert("parked".into(), parked_json(std::slice::from_ref(snapshot)));
     figures.insert("files".into(), files_json(std::slice::from_ref(snapshot)));
     figures.insert("accepted".into(), json!(connections.accepted));
-    figures.insert("connections_refused".into(), json!(connections.refused));
+    figures.insert("connections_refused".into(), json!(snapshot.connections_refused()));
+    figures.insert("refused".into(), Value::Object(named(&connections.refused)));
     figures.insert("accept_pauses".into(), json!(connections.accept_pauses));
     figures.insert("bytes_in".into(), json!(connections.bytes_in));
     figures.insert("bytes_out".into(), json!(connections.bytes_out));

@@ -93,6 +93,7 @@ impl Drop for Running {
 fn router() -> Router {
     Router::new()
         .route("/plain", get(|x: &mut Exchange| x.write("plain")))
+        .route("/peer", get(|x: &mut Exchange| x.write(format!("{:?}", x.peer()))))
         .route("/deaf", post(|x: &mut Exchange| x.write("not read")))
         .route("/big", get(|x: &mut Exchange| x.write(vec![b'b'; BIG])))
         .route("/endless", get(endless()))
@@ -428,5 +429,54 @@ fn bytes_after_the_last_request_are_nothing() {
         assert!(client.read_until_close().is_empty());
         server.expect_rest();
         assert_eq!(server.snapshot().life_cycle.started, 1);
+    });
+}
+
+/// One client address cannot take all places; another one is not touched, and places come back.
+#[test]
+fn connections_of_one_address_are_bounded() {
+    for_each_driver(|driver| {
+        let driver = if driver == "uring" { DriverChoice::Uring } else { DriverChoice::Epoll };
+        let listen: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+        let most = std::num::NonZeroU32::new(5).expect("five");
+        let builder = Server::builder().listen(listen).shards(1).driver(driver);
+        let server =
+            builder.connections_per_address_max(most).start(|_| router()).expect("the server starts");
+        let address = server.address().tcp().expect("a TCP address");
+        let running = Running { server: Some(server), address };
+        let mut held: Vec<_> = (0..5).map(|_| running.connect()).collect();
+        held.iter_mut().for_each(|client| assert_eq!(client.get("/plain").status, 200));
+        for _ in 0..3 {
+            assert!(running.connect().read_until_close().is_empty());
+        }
+        assert_eq!(running.snapshot().refusals(), [("connections_per_address_max", 3)]);
+        let mut other = connect_from([127, 0, 0, 2], address);
+        other.write_all(b"GET /plain HTTP/1.0\r\n\r\n").expect("sent");
+        let mut answer = String::new();
+        other.read_to_string(&mut answer).expect("an answer to another address");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        held.pop();
+        assert!(wait_for(common::DEADLINE, || running.snapshot().connections() == 4));
+        assert_eq!(running.connect().get("/plain").status, 200);
+    });
+}
+
+fn connect_from(own: [u8; 4], to: SocketAddr) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+    socket.bind(&SocketAddr::from((own, 0)).into()).expect("an address of this machine");
+    socket.connect(&to.into()).expect("connected");
+    socket.into()
+}
+
+#[test]
+fn a_handler_knows_its_peer() {
+    for_each_driver(|driver| {
+        let server = Running::start(driver, Limits::DEFAULT, 100);
+        let mut other = connect_from([127, 0, 0, 3], server.address);
+        let own = other.local_addr().expect("an address");
+        other.write_all(b"GET /peer HTTP/1.0\r\n\r\n").expect("sent");
+        let mut answer = String::new();
+        other.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.ends_with(&format!("\r\n\r\nSome({own})")), "{answer} to {own}");
     });
 }

@@ -148,6 +148,7 @@ fn table() -> std::rc::Rc<Exchanges> {
         marks: Default::default(),
         input_window: 64 * 1024,
         unacknowledged: Box::new(|_| None),
+        peer: Box::new(|_| None),
         on_ready: Box::new(|_| {}),
     })
 }

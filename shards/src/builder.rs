@@ -14,6 +14,7 @@ use crate::{
     watchdog::Watchdog,
 };
 use std::{
+    any::Any,
     cell::Cell,
     fmt,
     future::Future,
@@ -137,6 +138,8 @@ impl Builder {
 
     /// Starts the shards. `root` runs once on every shard's thread and makes the future that is the shard's life:
     /// when it ends, the shard ends. No root runs before all shards have been set up: if one cannot be, none begins.
+    /// If a root panics or a driver fails, that is logged and all other shards are asked to end, as by
+    /// [`Shards::stop`]: [`Shards::join`] then tells which one failed.
     ///
     /// # Errors
     /// [`Error::Misuse`] for sizes that cannot be; [`Error::DriverUnavailable`] when the wanted driver cannot work here; [`Error::Kernel`] when a thread, a
@@ -290,7 +293,7 @@ impl Seed {
         {
             tracing::warn!(shard = %self.handle.id(), core, "not pinned: {error}");
         }
-        let tear_down = self.tear_down;
+        let (tear_down, siblings) = (self.tear_down, self.common.siblings.clone());
         let shard = match self.build() {
             Ok(shard) => shard,
             Err(error) => {
@@ -300,11 +303,16 @@ impl Seed {
             }
         };
         let _ = ready.send(Ok(()));
+        let fall = Fall { id: shard.id(), siblings };
         shard.clone().entered(|| {
             let result = match may_begin.recv() {
                 Ok(()) => begin(&shard, root),
                 Err(mpsc::RecvError) => Err(ShardFailure::NotStarted),
             };
+            match &result {
+                Ok(_) | Err(ShardFailure::NotStarted) => {}
+                Err(failure) => fall.tell(failure),
+            }
             let leaked = shard.tear_down(tear_down);
             ShardEnd { result, leaked }
         })
@@ -321,6 +329,28 @@ impl Seed {
             offload: self.common.offload,
             siblings: self.common.siblings,
         }))
+    }
+}
+
+/// A shard that fails takes the others with it: what is placed on it would wait for ever, and a process that is half
+/// alive is seen by nobody, while one that ends is started again.
+struct Fall {
+    id: ShardId,
+    siblings: Siblings,
+}
+
+impl Fall {
+    fn tell(&self, failure: &dyn fmt::Display) {
+        tracing::error!(shard = %self.id, "the shard failed, and the others are told to stop: {failure}");
+        self.siblings.get().into_iter().flatten().for_each(ShardHandle::stop);
+    }
+}
+
+impl Drop for Fall {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.tell(&"its loop panicked, which is a defect");
+        }
     }
 }
 
@@ -417,13 +447,12 @@ impl<T> Shards<T> {
     }
 
     /// Waits for all shards to end.
-    ///
-    /// # Panics
-    /// When the loop itself panicked, which is a defect of this crate.
     pub fn join(self) -> Vec<ShardEnd<T>> {
-        let joined =
-            self.threads.into_iter().map(|thread| thread.join().expect("a shard's loop does not panic"));
-        joined.collect()
+        let fallen = |panic: Box<dyn Any + Send>| ShardEnd {
+            result: Err(ShardFailure::Panicked(panic_message(&*panic))),
+            leaked: 0,
+        };
+        self.threads.into_iter().map(|thread| thread.join().unwrap_or_else(fallen)).collect()
     }
 
     /// One shard could not be set up: the others end without having begun.

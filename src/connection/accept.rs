@@ -9,13 +9,26 @@ use shards::{
     Shard,
     net::{AcceptEvents, Socket},
 };
-use std::io;
+use std::{io, net::IpAddr};
+
+impl Service {
+    /// Why there is no place for another connection from there, if there is none.
+    fn refusal(&self, peer: Option<IpAddr>) -> Option<&'static str> {
+        if self.connection_count() >= self.connections_max {
+            return Some("connections_max");
+        }
+        let addresses = self.addresses.as_ref()?.borrow();
+        peer.filter(|peer| !addresses.has_room(*peer)).map(|_| "connections_per_address_max")
+    }
+}
 
 impl AcceptEvents for Service {
     fn on_accepted(&self, _shard: &Shard, socket: Socket) {
-        if self.connection_count() >= self.connections_max {
-            self.counters.refused();
-            tracing::debug!(shard = %self.shard.id(), reason = "connections_max", "connection refused");
+        // Asked of the kernel only where somebody counts.
+        let peer = self.addresses.as_ref().and_then(|_| socket.peer()).map(|peer| peer.ip());
+        if let Some(reason) = self.refusal(peer) {
+            self.counters.refused(reason);
+            tracing::debug!(shard = %self.shard.id(), reason, ?peer, "connection refused");
             // Dropped: the client sees the end at once and may try elsewhere.
             return;
         }
@@ -40,6 +53,9 @@ impl AcceptEvents for Service {
             });
             ConnectionPlace { socket: name, connection: Some(connection) }
         });
+        if let (Some(addresses), Some(peer)) = (&self.addresses, peer) {
+            addresses.borrow_mut().opened(key, peer);
+        }
         self.with(key, |service, connection| {
             connection.socket.listen_to(service.rc(), key.to_u64());
             connection.socket.start_receiving();

@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 pub(crate) struct ConnectionCounters {
     accepted: Cell<u64>,
     closed: Cell<u64>,
-    refused: Cell<u64>,
+    refused: RefCell<Vec<(&'static str, u64)>>,
     accept_pauses: Cell<u64>,
     bytes_in: Cell<u64>,
     bytes_out: Cell<u64>,
@@ -23,8 +23,8 @@ pub(crate) struct ConnectionSnapshot {
     pub(crate) accepted: u64,
     /// Connections that are open.
     pub(crate) live: u64,
-    /// Connections closed at once because the shard had as many as it may.
-    pub(crate) refused: u64,
+    /// Connections closed at once, by reason.
+    pub(crate) refused: Vec<(&'static str, u64)>,
     /// Times accepting had to rest.
     pub(crate) accept_pauses: u64,
     /// Bytes received.
@@ -41,6 +41,15 @@ fn up(counter: &Cell<u64>, by: u64) {
     counter.set(counter.get() + by);
 }
 
+/// Reasons are this program's own words, so there are few.
+fn up_named(counters: &RefCell<Vec<(&'static str, u64)>>, reason: &'static str) {
+    let mut counters = counters.borrow_mut();
+    match counters.iter_mut().find(|(known, _)| *known == reason) {
+        Some((_, count)) => *count += 1,
+        None => counters.push((reason, 1)),
+    }
+}
+
 impl ConnectionCounters {
     pub(crate) fn accepted(&self) {
         up(&self.accepted, 1);
@@ -50,8 +59,8 @@ impl ConnectionCounters {
         up(&self.closed, 1);
     }
 
-    pub(crate) fn refused(&self) {
-        up(&self.refused, 1);
+    pub(crate) fn refused(&self, reason: &'static str) {
+        up_named(&self.refused, reason);
     }
 
     pub(crate) fn accept_paused(&self) {
@@ -75,11 +84,7 @@ impl ConnectionCounters {
     }
 
     pub(crate) fn cut(&self, reason: &'static str) {
-        let mut cuts = self.cuts.borrow_mut();
-        match cuts.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, count)) => *count += 1,
-            None => cuts.push((reason, 1)),
-        }
+        up_named(&self.cuts, reason);
     }
 
     pub(crate) fn snapshot(&self) -> ConnectionSnapshot {
@@ -88,7 +93,7 @@ impl ConnectionCounters {
         ConnectionSnapshot {
             accepted: self.accepted.get(),
             live: self.accepted.get() - self.closed.get(),
-            refused: self.refused.get(),
+            refused: self.refused.borrow().clone(),
             accept_pauses: self.accept_pauses.get(),
             bytes_in: self.bytes_in.get(),
             bytes_out: self.bytes_out.get(),

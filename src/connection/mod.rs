@@ -13,6 +13,7 @@
 
 mod accept;
 mod access;
+mod addresses;
 mod counters;
 mod dispatch;
 mod input;

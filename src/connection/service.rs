@@ -1,6 +1,6 @@
 //! The HTTP service of one shard: its connections, its exchanges, its routes; and the glue to the runtime's events.
 
-use super::{AccessSink, Closing, Connection, counters::ConnectionCounters};
+use super::{AccessSink, Closing, Connection, addresses::Addresses, counters::ConnectionCounters};
 use crate::{
     error::EndReason,
     exchange::{
@@ -18,6 +18,7 @@ use shards::{
 use std::{
     cell::{Cell, RefCell},
     fmt,
+    net::SocketAddr,
     rc::{Rc, Weak},
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -34,6 +35,8 @@ pub(crate) struct ServiceOptions {
     pub(crate) workers: Option<Arc<dyn Workers>>,
     /// Connections this shard may have.
     pub(crate) connections_max: usize,
+    /// Connections that one client address may have on this shard.
+    pub(crate) connections_per_address_max: Option<u32>,
     /// Who is told of every answer.
     pub(crate) access_log: Option<AccessSink>,
 }
@@ -55,6 +58,7 @@ pub(crate) struct Service {
     pub(super) buffers: RefCell<Vec<Vec<u8>>>,
     pub(crate) counters: ConnectionCounters,
     pub(super) connections_max: usize,
+    pub(super) addresses: Option<RefCell<Addresses>>,
     pub(super) draining: Cell<bool>,
     /// Ready exchanges are being driven further up the stack.
     driving: Cell<bool>,
@@ -93,6 +97,9 @@ struct Gone<'a> {
 impl Drop for Gone<'_> {
     fn drop(&mut self) {
         self.service.connections.borrow_mut().remove(self.key);
+        if let Some(addresses) = &self.service.addresses {
+            addresses.borrow_mut().closed(self.key);
+        }
         self.service.counters.closed();
     }
 }
@@ -119,6 +126,10 @@ impl Service {
                     let service = this.clone();
                     Box::new(move |owner| service.upgrade()?.unacknowledged(Key::from_u64(owner)))
                 },
+                peer: {
+                    let service = this.clone();
+                    Box::new(move |owner| service.upgrade()?.peer(Key::from_u64(owner)))
+                },
                 on_ready: Box::new(move |_| {
                     if let Some(service) = on_ready.upgrade() {
                         service.drive_ready();
@@ -142,6 +153,7 @@ impl Service {
                 buffers: RefCell::default(),
                 counters: ConnectionCounters::default(),
                 connections_max: options.connections_max,
+                addresses: options.connections_per_address_max.map(|max| RefCell::new(Addresses::new(max))),
                 draining: Cell::new(false),
                 driving: Cell::new(false),
                 access_log: options.access_log,
@@ -254,6 +266,12 @@ impl Service {
     fn unacknowledged(&self, connection: Key) -> Option<u64> {
         let socket = self.connections.borrow().get(connection)?.socket;
         Socket::unacknowledged_of(&self.shard, socket).ok()
+    }
+
+    /// The address of a connection's peer.
+    fn peer(&self, connection: Key) -> Option<SocketAddr> {
+        let socket = self.connections.borrow().get(connection)?.socket;
+        Socket::peer_of(&self.shard, socket)
     }
 
     /// Live connections.

@@ -24,6 +24,7 @@ use std::{
     collections::VecDeque,
     fmt,
     future::Future,
+    net::SocketAddr,
     pin::Pin,
     rc::Rc,
     sync::Arc,
@@ -38,6 +39,8 @@ pub(crate) struct Hub {
     pub(crate) input_window: usize,
     /// Bytes of a stream that the kernel has and the peer has not acknowledged.
     pub(crate) unacknowledged: Box<dyn Fn(u64) -> Option<u64>>,
+    /// The address of a stream's peer.
+    pub(crate) peer: Box<dyn Fn(u64) -> Option<SocketAddr>>,
     pub(crate) counters: Counters,
     pub(crate) latencies: RefCell<Latencies>,
     pub(crate) now: Cell<Duration>,

@@ -19,6 +19,7 @@ use bytes::Bytes;
 use std::{
     any::{Any, TypeId},
     fmt::{self, Write as _},
+    net::SocketAddr,
     rc::Rc,
     time::Duration,
 };
@@ -80,6 +81,12 @@ impl Exchange {
     /// The request's head as a snapshot that any thread may keep.
     pub fn owned_request(&self) -> Request {
         self.core.snapshot(&self.head)
+    }
+
+    /// The client's address, asked of the kernel: the other end of the connection, which may be a proxy. `None` for a
+    /// Unix socket and when the client has gone.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        (self.core.hub.peer)(self.core.owner.get())
     }
 
     /// The response: status and fields.

@@ -26,6 +26,7 @@ use shards::{Key, Table};
 use std::{
     cell::{Cell, RefCell},
     fmt,
+    net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
     sync::{
@@ -94,6 +95,8 @@ pub struct TableOptions {
     pub input_window: usize,
     /// Bytes of a stream (by owner) that the kernel has taken and the peer has not acknowledged, if known (L-20).
     pub unacknowledged: Box<dyn Fn(u64) -> Option<u64>>,
+    /// The address of a stream's peer (by owner), while the stream is there and if it has one.
+    pub peer: Box<dyn Fn(u64) -> Option<SocketAddr>>,
     /// Called outside all callbacks when an exchange has become ready by another way than its connection:
     /// drive everything that `next_ready` gives.
     pub on_ready: Box<dyn Fn(&Exchanges)>,
@@ -175,6 +178,7 @@ impl Exchanges {
             marks: Rc::new(options.marks),
             input_window: options.input_window,
             unacknowledged: options.unacknowledged,
+            peer: options.peer,
             counters: Counters::default(),
             latencies: RefCell::default(),
             now: Cell::new(Duration::ZERO),

@@ -158,7 +158,7 @@ impl Collector for Figures {
         self.gauge(out, "pending_write_bytes", "Content that the kernel has not taken", |s| {
             s.pending_write_bytes
         })?;
-        self.gauge(out, "connections", "Open connections", ShardSnapshot::connections)?;
+        self.connections(out)?;
         self.named(out, "requests_rejected", "Refused requests by reason", |s| s.rejects())?;
         self.named(out, "connections_cut", "Connections cut by a limit", |s| s.cuts())?;
         self.runtime(out)
@@ -166,6 +166,20 @@ impl Collector for Figures {
 }
 
 impl Figures {
+    fn connections(&self, out: &mut DescriptorEncoder<'_>) -> Encoded {
+        self.gauge(out, "connections", "Open connections", ShardSnapshot::connections)?;
+        self.counter(out, "connections_accepted", "Connections begun", ShardSnapshot::connections_accepted)?;
+        self.named(out, "connections_refused", "Connections closed at once, by reason", |s| s.refusals())?;
+        self.counter(
+            out,
+            "accept_pauses",
+            "Rests for want of a descriptor or memory",
+            ShardSnapshot::accept_pauses,
+        )?;
+        self.counter(out, "received_bytes", "Bytes received", ShardSnapshot::bytes_in)?;
+        self.counter(out, "sent_bytes", "Bytes that the kernel has taken", ShardSnapshot::bytes_out)
+    }
+
     fn runtime(&self, out: &mut DescriptorEncoder<'_>) -> Encoded {
         self.counter(out, "shard_turns", "Turns of the loop", |s| s.runtime.turns)?;
         self.counter(out, "shard_enters", "Kernel enters", |s| s.runtime.enters)?;

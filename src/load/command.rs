@@ -3,7 +3,7 @@
 
 use std::{ffi::OsString, fs, io, path::Path};
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use super::{
     args::{Action, BenchArgs, CompareArgs, MergeArgs, ReportArgs, RunArgs},
@@ -37,6 +37,17 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
         eprintln!("{error}");
         error.exit_code
     })
+}
+
+/// The help of `bench` and of each command below it, by name.
+pub fn helps() -> Vec<(String, String)> {
+    let mut bench = BenchArgs::command();
+    bench.build();
+    let mut helps = vec![("bench".to_owned(), bench.render_long_help().to_string())];
+    for command in bench.get_subcommands_mut().filter(|command| command.get_name() != "help") {
+        helps.push((format!("bench {}", command.get_name()), command.render_long_help().to_string()));
+    }
+    helps
 }
 
 fn measure(args: &RunArgs) -> Result<u8, LoadError> {
@@ -112,4 +123,17 @@ fn report(args: &ReportArgs) -> Result<u8, LoadError> {
 
 fn write(file: &Path, text: &str) -> Result<(), LoadError> {
     fs::write(file, text).map_err(|error| LoadError::run_time(format!("write {}: {error}", file.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_its_help() {
+        let helps = helps();
+        let names: Vec<_> = helps.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["bench", "bench compare", "bench merge", "bench report"]);
+        assert!(helps[0].1.contains("--sweep") && helps[1].1.contains("--tolerance"), "{helps:?}");
+    }
 }

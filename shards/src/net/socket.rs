@@ -217,6 +217,12 @@ impl Socket {
         self.shard.driver().peer(fd).ok().flatten()
     }
 
+    /// As [`Socket::peer`], by the socket's name on its shard.
+    pub fn peer_of(shard: &Shard, socket: Key) -> Option<SocketAddr> {
+        let fd = shard.net().sockets.borrow().get(socket).map(|entry| entry.fd)?;
+        shard.driver().peer(fd).ok().flatten()
+    }
+
     /// Bytes accepted by the kernel that the peer has not acknowledged (SIOCOUTQ).
     pub fn unacknowledged(&self) -> io::Result<u64> {
         let fd = self.fd()?;

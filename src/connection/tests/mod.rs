@@ -80,6 +80,7 @@ fn options(limits: Limits) -> ServiceOptions {
         common_fields: Vec::new(),
         workers: None,
         connections_max: usize::MAX,
+        connections_per_address_max: None,
         access_log: None,
     }
 }

@@ -140,6 +140,7 @@ impl World {
             marks: Default::default(),
             input_window: 64 * 1024,
             unacknowledged: Box::new(|_| None),
+            peer: Box::new(|_| None),
             on_ready: Box::new(move |exchanges| driver.drive_ready(exchanges)),
         });
         World { exchanges, mailbox, jobs, inner }
