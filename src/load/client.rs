@@ -11,12 +11,12 @@
 
 mod line;
 mod link;
+mod times;
 
 use std::{
     cell::RefCell,
     collections::HashMap,
     future::poll_fn,
-    io::Read,
     rc::{Rc, Weak},
     sync::Arc,
     task::{Poll, Waker},
@@ -32,6 +32,7 @@ use shards::{
 use self::{
     line::{Flight, Use},
     link::{Link, Phase},
+    times::thread_times,
 };
 use super::{
     health::ShardEffort,
@@ -510,6 +511,10 @@ impl SocketEvents for Client {
         let index = token as u32;
         let now = self.run_time(state, shard.now());
         let link = &mut state.links[index as usize];
+        // RFC 9112 §9.6: what follows an answer with `close` is not looked at.
+        if link.phase == Phase::Draining {
+            return;
+        }
         let mut done = std::mem::take(&mut link.done);
         let outcome = link.line.received(&bytes, now, |flight| done.push(flight));
         drop(bytes);
@@ -527,6 +532,9 @@ impl SocketEvents for Client {
             Ok(Use::Again) => self.lose(state, index, ErrorKind::Closed),
             Ok(Use::NoMore) => state.links[index as usize].drain_until_closed(shard.now()),
             Err(kind) => {
+                if kind == ErrorKind::Extra && state.start.is_some() {
+                    state.recorder.failed_without_ticket(kind, 1);
+                }
                 self.lose(state, index, kind);
                 self.go_on(state, index);
                 return;
@@ -581,16 +589,4 @@ impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Client on {:?}", self.shard)
     }
-}
-
-/// Processor time of this thread.
-/// How long this thread has run, and how long it was ready to run and had no core (proc(5), schedstat; zero where the
-/// kernel does not count it).
-fn thread_times() -> [Duration; 2] {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    let mut text = [0; 64];
-    let read = std::fs::File::open("/proc/thread-self/schedstat").and_then(|mut file| file.read(&mut text));
-    let fields = std::str::from_utf8(&text[..read.unwrap_or(0)]).unwrap_or("");
-    let waited = fields.split(' ').nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);
-    [Duration::new(time.tv_sec as u64, time.tv_nsec as u32), Duration::from_nanos(waited)]
 }

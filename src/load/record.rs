@@ -31,11 +31,13 @@ pub enum ErrorKind {
     Body,
     /// Due, and no connection came free before the run gave up.
     NotSent,
+    /// Bytes that answer nothing, behind an answer or before a request. They end the connection, and no request is lost.
+    Extra,
 }
 
 impl ErrorKind {
     /// All kinds, in the order of `errors`.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Connect,
         Self::Timeout,
         Self::Reset,
@@ -45,6 +47,7 @@ impl ErrorKind {
         Self::Status,
         Self::Body,
         Self::NotSent,
+        Self::Extra,
     ];
 
     /// The name in reports and files.
@@ -59,6 +62,7 @@ impl ErrorKind {
             Self::Status => "status",
             Self::Body => "body",
             Self::NotSent => "not_sent",
+            Self::Extra => "extra",
         }
     }
 }
@@ -137,7 +141,7 @@ impl Counters {
     }
 
     /// Requests accounted for, each once: answered (also with what was not expected), or failed. Failed attempts to
-    /// connect are no requests: one that got no connection at all is counted as not sent.
+    /// connect and bytes that answer nothing are no requests: one that got no connection at all is counted as not sent.
     pub fn requests(&self) -> u64 {
         let answered_unwanted = self.errors_of(ErrorKind::Status) + self.errors_of(ErrorKind::Body);
         self.answered + self.failed() - answered_unwanted
@@ -145,7 +149,7 @@ impl Counters {
 
     /// Requests that brought no answer, or not the expected one.
     pub fn failed(&self) -> u64 {
-        self.errors_total() - self.errors_of(ErrorKind::Connect)
+        self.errors_total() - self.errors_of(ErrorKind::Connect) - self.errors_of(ErrorKind::Extra)
     }
 
     /// Failures of one kind.
@@ -220,7 +224,7 @@ impl Recorder {
         }
     }
 
-    /// Counts failures that belong to no request handed out: connects refused, requests never sent.
+    /// Counts failures that belong to no request handed out: connects refused, requests never sent, bytes too many.
     pub fn failed_without_ticket(&mut self, kind: ErrorKind, times: u64) {
         self.counters.errors[kind as usize] += times;
     }

@@ -115,7 +115,7 @@ impl Line {
     /// Bytes of the server. Requests that they complete are given to `done`, in order.
     ///
     /// # Errors
-    /// `BadFraming` for what is no answer, or an answer to nothing. What is on its way is then lost.
+    /// `BadFraming` for what is no answer (what is on its way is then lost), `Extra` for an answer to nothing.
     pub(super) fn received(
         &mut self,
         input: &[u8],
@@ -161,7 +161,7 @@ impl Line {
         let mut at = 0;
         // A step that consumed nothing and finished nothing is the last: more bytes are needed.
         while at < input.len() || self.flights.front().is_some_and(|flight| flight.status != 0) {
-            let Some(flight) = self.flights.front_mut() else { return (at, Err(ErrorKind::BadFraming)) };
+            let Some(flight) = self.flights.front_mut() else { return (at, Err(ErrorKind::Extra)) };
             flight.first_byte.get_or_insert(now);
             let rest = &input[at..];
             let Ok((used, event)) = self.parser.feed(rest) else { return (at, Err(ErrorKind::BadFraming)) };
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_and_answers_to_nothing_are_bad_framing() {
+    fn garbage_and_answers_to_nothing_end_the_connection() {
         for bytes in [
             &b"SSH-2.0-OpenSSH_9\r\n"[..],
             b"\x16\x03\x01\x02\x00\x01\x00",
@@ -270,7 +270,7 @@ mod tests {
             assert_eq!((done.len(), outcome), (0, Err(ErrorKind::BadFraming)), "{bytes:?}");
         }
         let twice = b"HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n";
-        assert_eq!(feed(&mut line(1), twice, twice.len()).1, Err(ErrorKind::BadFraming));
+        assert_eq!(feed(&mut line(1), twice, twice.len()).1, Err(ErrorKind::Extra));
     }
 
     #[test]

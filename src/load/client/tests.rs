@@ -254,6 +254,7 @@ fn every_bad_habit_has_its_name_and_none_stalls_the_tool() {
 #[test]
 fn an_answer_too_many_ends_the_connection_and_loses_nothing() {
     let (sum, _) = usual().against(Some(Habit::Twice));
+    assert!(sum.counters().errors_of(ErrorKind::Extra) >= 200, "{:?}", sum.counters());
     assert_eq!((sum.counters().answered, sum.counters().failed()), (200, 0));
 }
 
