@@ -261,7 +261,7 @@ fn rules_decide_the_exit_code() {
     assert!(wrong.stdout.contains("status 400"), "{}", wrong.stdout);
 }
 
-/// Where `scripts/setup-test-tools` puts the independent reader.
+/// Where `scripts/setup-test-tools` puts the independent readers.
 fn python() -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_BIN_EXE_shardlet")).ancestors().nth(2).expect("target/debug/shardlet");
     let python = target.join("py/bin/python");
@@ -276,9 +276,10 @@ fn python() -> Option<PathBuf> {
 
 const READ_BACK: &str = r#"
 import sys, json, xml.etree.ElementTree as tree
+import jsonschema
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
-log, spectrum, svg = sys.argv[1:4]
+log, spectrum, svg, schema, *documents = sys.argv[1:]
 new = lambda: HdrHistogram(1, 3600 * 10**9, 3)
 reader, total = HistogramLogReader(log, new()), new()
 while (interval := reader.get_next_interval_histogram()) is not None:
@@ -286,7 +287,13 @@ while (interval := reader.get_next_interval_histogram()) is not None:
         total.add(interval)
 rows = [line.split() for line in open(spectrum) if line.strip() and line[0] != '#'][1:]
 footer = [line for line in open(spectrum) if line[0] == '#']
-tree.parse(svg)
+assert tree.parse(svg).getroot().tag == '{http://www.w3.org/2000/svg}svg'
+schema = json.load(open(schema))
+jsonschema.Draft202012Validator.check_schema(schema)
+validator = jsonschema.Draft202012Validator(schema)
+faults = [error.message for document in documents for error in validator.iter_errors(json.load(open(document)))]
+# A schema that accepts anything would prove nothing.
+wrong = json.load(open(documents[0])) | {'elapsed_s': 'long', 'more': 1}
 print(json.dumps({
     'count': total.get_total_count(),
     'p50': total.get_value_at_percentile(50.0),
@@ -295,6 +302,8 @@ print(json.dumps({
     'start': reader.get_start_time_sec(),
     'last': [float(rows[-1][0]), float(rows[-1][1]), int(rows[-1][2])],
     'footer': len(footer),
+    'faults': faults,
+    'faults_of_wrong': len(list(validator.iter_errors(wrong))),
 }))
 "#;
 
@@ -305,11 +314,18 @@ fn files_are_read_by_an_independent_reader() {
     let [log, spectrum, svg, json] = ["a.hlog", "a.hgrm", "a.svg", "a.json"].map(|name| folder.path(name));
     let more = ["-q", "--hgrm", &spectrum, "--svg", &svg, "--json", &json];
     assert_eq!(save(&url(&server, "/plaintext"), &log, &more).code, Some(0));
-    let output = Command::new(python).args(["-c", READ_BACK, &log, &spectrum, &svg]).output().expect("runs");
+    let curve = folder.path("curve.json");
+    let ramp = ["--ramp", "100:200:2", "--step-time", "200ms", "--warm-up", "0s", "--fail-if", "errors>1%"];
+    bench(&[&[url(&server, "/plaintext").as_str(), "-q", "--json", &curve], &ramp[..]].concat());
+    let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/bench-result.schema.json");
+    let files = [&log, &spectrum, &svg, schema, &json, &curve];
+    let output = Command::new(python).args(["-c", READ_BACK]).args(files).output().expect("runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let read: Value = serde_json::from_slice(&output.stdout).expect("is JSON");
     let own = folder.json("a.json");
     let percentiles = &own["latency"]["response"]["percentiles_ns"];
+    assert_eq!(read["faults"], serde_json::json!([]), "the document is not what the schema says");
+    assert_eq!(read["faults_of_wrong"], 2);
     assert_eq!(read["count"], 400);
     assert_eq!(read["p50"], percentiles["p50"]);
     assert_eq!(read["p99"], percentiles["p99"]);

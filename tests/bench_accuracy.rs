@@ -10,6 +10,7 @@ use common::Launch;
 use hdrhistogram::Histogram;
 use serde_json::Value;
 use std::{
+    fmt::Write as _,
     io::{Read, Write},
     net::{TcpListener, TcpStream},
     sync::{
@@ -21,10 +22,9 @@ use std::{
 };
 
 /// A machine that does something else for a moment makes a measurement wrong, not the tool: one of these must hold.
-const ATTEMPTS: usize = 6;
-/// This many attempts that the tool itself calls valid must have failed before it is called wrong: where the machine
-/// is too busy for any, nothing can be said, and that is said.
-const VALID_MIN: usize = 3;
+/// Where none is undisturbed, the one that is nearest must be as true as the machine's own wake-ups were: the test is
+/// never left out, and an error of the tool that is larger than those always fails.
+const ATTEMPTS: usize = 5;
 
 /// The delays that were really kept, from the whole request until the answer is handed to the socket.
 #[derive(Clone)]
@@ -72,17 +72,19 @@ fn delay(number: u64) -> Duration {
 
 #[test]
 fn percentiles_are_true_within_one_percent_and_fifty_microseconds() {
-    let mut wrong = Vec::new();
+    let mut nearest = Judged { strict: f64::MAX, wide: f64::MAX, said: String::new() };
     for _ in 0..ATTEMPTS {
-        match attempt() {
-            Some(Ok(())) => return,
-            Some(Err(why)) => wrong.push(why),
-            None => {}
+        let judged = attempt();
+        println!("{}", judged.said);
+        if judged.strict <= 1.0 {
+            return;
+        }
+        if judged.wide < nearest.wide {
+            nearest = judged;
         }
     }
-    let said = wrong.join("\n");
-    assert!(wrong.len() < VALID_MIN, "none of {ATTEMPTS} attempts was true:\n{said}");
-    println!("left out: the machine was too busy for a valid measurement\n{said}");
+    println!("no attempt of {ATTEMPTS} was quiet enough for 1 % + 50 µs alone");
+    assert!(nearest.wide <= 1.0, "wrong by more than the machine's own wake-ups explain: {}", nearest.said);
 }
 
 /// A thread that sleeps a millisecond again and again, and how late it woke each time: what the machine itself does to
@@ -114,45 +116,43 @@ impl Witness {
     }
 }
 
-/// Nanoseconds by which a result may differ.
-fn allowed(was: f64) -> f64 {
-    was * 0.01 + 50_000.0
+/// The largest error of an attempt, as a share of what is allowed: up to 1 is true.
+struct Judged {
+    /// Of 1 % + 50 µs.
+    strict: f64,
+    /// Of that, and of what the wake-ups of the machine differed by meanwhile.
+    wide: f64,
+    said: String,
 }
 
-/// None where the tool says of itself that it was disturbed, and where the machine's wake-ups (a request has two of
-/// them) were less steady than the result has to be.
-fn attempt() -> Option<Result<(), String>> {
-    let (way, _) = measure(|_| Duration::ZERO, "1s");
-    let witness = Witness::start();
-    let (result, truth) = measure(delay, "4s");
-    let late = witness.end();
-    let valid = |result: &Value| result["generator"]["valid"] == true;
-    if !(valid(&way) && valid(&result)) {
-        return None;
-    }
+fn attempt() -> Judged {
+    let (way, _, way_late) = measure(|_| Duration::ZERO, "1s");
+    let (result, truth, late) = measure(delay, "4s");
     let way = percentile(&way, "p50");
     assert_eq!((truth.len(), &result["requests"]["answered"]), (2_000, &2_000.into()));
+    let mut judged = Judged { strict: 0.0, wide: 0.0, said: format!("way {:.1} µs", way / 1e3) };
     for (name, quantile) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)] {
         let said = percentile(&result, name) - way;
         let was = truth.value_at_quantile(quantile) as f64;
-        if (said - was).abs() > allowed(was) {
-            let unsteady = 2 * (late.value_at_quantile(quantile) - late.value_at_quantile(0.5));
-            if unsteady as f64 > allowed(was) {
-                return None;
-            }
-            let [said, was, way] = [said, was, way].map(|nanoseconds| nanoseconds / 1e3);
-            return Some(Err(format!("{name}: {said:.1} µs for {was:.1} µs (way {way:.1} µs)")));
-        }
+        let allowed = was * 0.01 + 50_000.0;
+        // A request has two wake-ups, as many as the way it is held against.
+        let unsteady =
+            2.0 * (late.value_at_quantile(quantile) as f64 - way_late.value_at_quantile(0.5) as f64).abs();
+        let error = (said - was).abs();
+        judged.strict = judged.strict.max(error / allowed);
+        judged.wide = judged.wide.max(error / (allowed + unsteady));
+        let [said, was, unsteady] = [said, was, unsteady].map(|nanoseconds| nanoseconds / 1e3);
+        let _ = write!(judged.said, "; {name} {said:.1} µs for {was:.1} µs (unsteady {unsteady:.1} µs)");
     }
-    Some(Ok(()))
+    judged
 }
 
 fn percentile(result: &Value, name: &str) -> f64 {
     result["latency"]["response"]["percentiles_ns"][name].as_u64().expect("a number") as f64
 }
 
-/// What the tool says of a server with these delays, and what the server itself says.
-fn measure(delay: fn(u64) -> Duration, time: &str) -> (Value, Histogram<u64>) {
+/// What the tool says of a server with these delays, what the server itself says, and how late sleepers woke.
+fn measure(delay: fn(u64) -> Duration, time: &str) -> (Value, Histogram<u64>, Histogram<u64>) {
     let kept = Kept(Arc::new(Mutex::new(Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("bounds"))));
     let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
     let address = listener.local_addr().expect("bound");
@@ -161,8 +161,10 @@ fn measure(delay: fn(u64) -> Duration, time: &str) -> (Value, Histogram<u64>) {
     thread::spawn(move || serve(&listener, delay, &server));
     let url = format!("http://{address}/");
     let words = ["--rate", "500", "--time", time, "--warm-up", "0s", "-c", "32", "--json", "-"];
+    let witness = Witness::start();
     let ended = Launch::new(["bench", &url].iter().chain(&words).copied()).run_to_end();
+    let late = witness.end();
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let truth = kept.0.lock().expect("nobody panics holding it").clone();
-    (serde_json::from_str(&ended.stdout).expect("is JSON"), truth)
+    (serde_json::from_str(&ended.stdout).expect("is JSON"), truth, late)
 }

@@ -38,6 +38,8 @@ enum Habit {
     Refuse,
     /// A body that differs each time.
     Changing,
+    /// 1 ms; 10 ms for more than one in a hundred, 100 ms for more than one in a thousand.
+    Known,
     /// Nothing between these two times.
     Freeze(Duration, Duration),
 }
@@ -81,6 +83,12 @@ async fn answer(stream: &Stream, habit: Habit, answered: u32, served: u64) -> bo
             shards::time::sleep(delay).await;
             (ok("hello", ""), true)
         }
+        Habit::Known => {
+            shards::time::sleep(known_delay(served)).await;
+            // The timer rounds up; what it has kept is what must be told.
+            KEPT.with_borrow_mut(|kept| kept.push(Shard::current().now() - now));
+            (ok("hello", ""), true)
+        }
         Habit::CloseAfter(count) if answered >= count => (ok("bye", "connection: close\r\n"), false),
         Habit::CloseAfter(_) => (ok("hello", ""), true),
         Habit::CloseAtOnce => return false,
@@ -103,6 +111,19 @@ async fn answer(stream: &Stream, habit: Habit, answered: u32, served: u64) -> bo
         }
     };
     stream.write_all(bytes).await.is_ok() && goes_on
+}
+
+thread_local! {
+    /// The delays that the servers of this test's thread have kept.
+    static KEPT: RefCell<Vec<Duration>> = const { RefCell::new(Vec::new()) };
+}
+
+fn known_delay(number: u64) -> Duration {
+    Duration::from_millis(match number % 1_000 {
+        500 | 750 => 100,
+        n if n % 70 == 0 => 10,
+        _ => 1,
+    })
 }
 
 struct Run {
@@ -203,6 +224,35 @@ fn a_good_server_is_measured_without_an_error() {
     assert!(p50 >= Duration::from_millis(3) && p50 < Duration::from_millis(6), "{p50:?}");
     assert_eq!(sum.measure(Measure::Lateness).max(), Duration::ZERO, "simulated time has no lateness");
     assert!(end.last_answer > Duration::from_millis(1_980) && end.last_answer < Duration::from_millis(2_100));
+}
+
+/// In simulated time nothing disturbs: what is off is the tool's own error. Over real sockets: `tests/bench_accuracy.rs`.
+#[test]
+fn known_delays_are_told_within_one_percent() {
+    let mut run = usual();
+    run.options.schedule = ScheduleOptions {
+        pace: Pace::Open { rate: 1_000.0 },
+        connections: 128,
+        time: Duration::from_secs(4),
+        warm_up: Duration::ZERO,
+        ..run.options.schedule
+    };
+    let way = Duration::from_micros(10);
+    run.faults =
+        SimFaults { latency_min: way, latency_max: way, segment_bytes_max: 4_096, ..SimFaults::default() };
+    let (sum, _) = run.against(Some(Habit::Known));
+    let mut delays = KEPT.take();
+    assert_eq!(delays.len(), 4_000);
+    delays.sort_unstable();
+    for quantile in [0.5, 0.9, 0.98, 0.99, 0.998, 0.999, 1.0] {
+        let was = delays[((delays.len() as f64 * quantile).ceil() as usize).max(1) - 1];
+        for measure in [Measure::Response, Measure::Service] {
+            let said = sum.measure(measure).quantile(quantile);
+            let error = said.abs_diff(was + way * 2);
+            let allowed = was / 100 + Duration::from_micros(50);
+            assert!(error <= allowed, "{quantile}: {said:?} for {was:?} in {}", measure.name());
+        }
+    }
 }
 
 #[test]
