@@ -103,6 +103,10 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 0, hide_short_help = true,
           value_parser = clap::value_parser!(u32).range(0..=3600))]
     pub(crate) notice: u32,
+    /// Seconds that TERM leaves to requests under way; then they are told to end
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, hide_short_help = true,
+          value_parser = clap::value_parser!(u32).range(0..=86_400))]
+    pub(crate) grace: u32,
     /// Access log: a file, - for standard output, or off
     #[arg(long, value_name = "FILE", default_value = "off")]
     pub(crate) access_log: AccessLog,

@@ -15,9 +15,6 @@ use shardlet::{
 use shards::{Shard, ShardEnd, ShardHandle, net::SocketAddress};
 use std::{io::Write as _, process::ExitCode, time::Duration};
 
-/// How long a graceful stop may take.
-const GRACEFUL: Duration = Duration::from_secs(30);
-
 /// What helps when the admin listener has no place.
 const ADMIN_CURE: &str = "name another place: --admin ADDR, or --admin off";
 
@@ -61,7 +58,8 @@ where
 
 /// What TERM asks for.
 fn graceful(args: &cli::ServerArgs) -> ShutdownPlan {
-    ShutdownPlan { notice: Duration::from_secs(args.notice.into()), ..ShutdownPlan::graceful(GRACEFUL) }
+    let grace = Duration::from_secs(args.grace.into());
+    ShutdownPlan { notice: Duration::from_secs(args.notice.into()), ..ShutdownPlan::graceful(grace) }
 }
 
 /// Turns signals into the server's end, on a thread of their own.
@@ -164,7 +162,7 @@ fn announce(command: &str, args: &cli::ServerArgs, server: &shardlet::Server) {
             driver_reason: reason.as_deref(),
             address: &server.address().to_string(),
             admin: server.addresses().get(1).map(ToString::to_string).as_deref(),
-            graceful: GRACEFUL,
+            graceful: graceful(args).grace,
         },
         &report.kernel,
     );

@@ -4,6 +4,8 @@
 
 mod common;
 
+#[path = "fault_rows/callbacks.rs"]
+mod callbacks;
 #[path = "fault_rows/continues.rs"]
 mod continues;
 #[path = "fault_rows/leaving.rs"]

@@ -1,7 +1,9 @@
 //! The house rules as tests: who may import whom, sizes, the list of files with unsafe code, and what no file may
 //! hold. A message says where and what to do instead. The table is the one of ARCHITECTURE.md; a part that does not
-//! exist yet is no error. `tidy/source.rs` reads Rust as far as these rules need, `tidy/imports.rs` is the table.
+//! exist yet is no error. `tidy/source.rs` reads Rust as far as these rules need, `tidy/imports.rs` is the table, `tidy/faults.rs` the lists of faults.
 
+#[path = "tidy/faults.rs"]
+mod faults;
 #[path = "tidy/imports.rs"]
 mod imports;
 #[path = "tidy/licences.rs"]
@@ -261,6 +263,11 @@ fn shards_knows_no_http() {
             "shards/Cargo.toml: {name} does not belong into the runtime; use it in the shardlet crate"
         );
     }
+}
+
+#[test]
+fn every_fault_has_its_row_and_every_row_its_tests() {
+    faults::check();
 }
 
 #[test]
