@@ -245,6 +245,10 @@ impl Service {
     pub(super) fn target(&self, head: Head<'_>, redirected: Option<&str>) -> Target {
         match head.target_form() {
             TargetForm::Asterisk => return Target::Own(OwnAnswer::WholeServer),
+            // RFC 9112 §3.2.4: what its last proxy would have made an asterisk of.
+            TargetForm::Absolute if redirected.is_none() && head.path_bytes() == b"*" => {
+                return Target::Own(OwnAnswer::WholeServer);
+            }
             // Its target is no path; a redispatch gives it one, which then has no such method.
             TargetForm::Authority if redirected.is_none() => {
                 return match self.router.find_connect() {

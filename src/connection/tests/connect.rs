@@ -88,6 +88,27 @@ fn a_tunnel_begins_behind_the_head() {
     world.expect_nothing_left("tunnels");
 }
 
+/// The bytes of head and tunnel may come in any two pieces, or one by one.
+#[test]
+fn however_it_is_cut_a_tunnel_begins_at_the_same_octet() {
+    let world = enabled();
+    let sent = format!("{ASK}\r\nraw");
+    let opened = text(&asked(&world, &sent));
+    assert!(opened.ends_with("\r\n\r\n\r\nraw"), "{opened}");
+    for cut in 1..sent.len() {
+        let client = asked(&world, &sent[..cut]);
+        client.write(&sent.as_bytes()[cut..]);
+        world.simulation.run_for(Duration::from_millis(10));
+        assert_eq!(text(&client), opened, "cut at octet {cut}");
+    }
+    let client = world.simulation.connect(PORT);
+    for octet in sent.as_bytes().chunks(1) {
+        client.write(octet);
+        world.simulation.run_for(Duration::from_millis(1));
+    }
+    assert_eq!(text(&client), opened, "octet by octet");
+}
+
 /// Behind the answers to earlier requests, and the last thing on its connection.
 #[test]
 fn a_tunnel_waits_for_the_answers_before_it() {
