@@ -73,6 +73,10 @@ pub(crate) fn framing(data: &[u8]) {
         let lengths: Vec<_> = head.headers("content-length").collect();
         let encodings: Vec<_> = head.headers("transfer-encoding").collect();
         assert!(lengths.len() + encodings.len() <= 1);
+        // RFC 9110 §9.3.6: where a tunnel begins is said by the empty line alone.
+        let asks_tunnel = head.framing().asks_tunnel;
+        assert_eq!(asks_tunnel, head.method() == "CONNECT");
+        assert!(!asks_tunnel || head.body() == BodyKind::None);
         match head.body() {
             BodyKind::Chunked => {
                 assert!(encodings[0].eq_ignore_ascii_case(b"chunked") && head.version() == Version::Http11);
@@ -98,6 +102,10 @@ pub(crate) fn body(data: &[u8]) {
     for piece in pieces(data) {
         assert_eq!(decoded(kind, data, piece), whole);
     }
+    // What follows a switch comes out as it is, whatever bound contents have, and has no end of its own.
+    for piece in pieces(data).into_iter().chain([usize::MAX]) {
+        assert_eq!(decoded(BodyKind::Tunnel, data, piece), Ok((data.to_vec(), None)));
+    }
 }
 
 type Decoded = Result<(Vec<u8>, Option<usize>), Reject>;
@@ -118,7 +126,7 @@ fn decoded(kind: BodyKind, data: &[u8], piece: usize) -> Decoded {
                 BodyEvent::NeedMore => break,
                 BodyEvent::End => return Ok((content, Some(consumed))),
             }
-            assert!(content.len() as u64 <= BODY_BYTES_MAX);
+            assert!(kind == BodyKind::Tunnel || content.len() as u64 <= BODY_BYTES_MAX);
         }
     }
     Ok((content, None))
