@@ -5,6 +5,7 @@ mod access;
 mod cli;
 mod doctor;
 mod failure;
+mod hand_over;
 mod logging;
 mod run;
 mod serve;

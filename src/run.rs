@@ -4,6 +4,7 @@ use crate::{
     access,
     cli::{self, Admin, DriverChoice},
     failure::{Exit, Failure},
+    hand_over::{self, HandOver},
     logging,
     signals::{self, Signal},
     startup::{self, Place, Prepared, StartFacts},
@@ -13,7 +14,7 @@ use shardlet::{
     server::{self, StartError},
 };
 use shards::{Shard, ShardEnd, ShardHandle, net::SocketAddress};
-use std::{io::Write as _, process::ExitCode, time::Duration};
+use std::{io::Write as _, process::ExitCode, sync::Arc, time::Duration};
 
 /// What helps when the admin listener has no place.
 const ADMIN_CURE: &str = "name another place: --admin ADDR, or --admin off";
@@ -26,7 +27,10 @@ pub(crate) fn run<F>(command: &str, args: &cli::ServerArgs, routes: F) -> Result
 where
     F: Fn(&Shard) -> shardlet::Router + Send + Sync + 'static,
 {
-    let prepared = startup::prepare(args)?;
+    let hand_over = Arc::new(HandOver::new());
+    let mut taken = hand_over::take()?;
+    let inherited = taken.as_mut().map_or_else(Vec::new, |taken| std::mem::take(&mut taken.sockets));
+    let prepared = startup::prepare(args, !inherited.is_empty())?;
     let log =
         logging::start(args.log).map_err(|error| startup::runtime_failure("start the log thread", &error))?;
     let signals = signals::listen().map_err(|error| startup::runtime_failure("listen to signals", &error))?;
@@ -34,7 +38,11 @@ where
         tracing::warn!("{warning}");
     }
     let mut builder = builder(args, &prepared);
-    let admin = admin_address(args)?;
+    let admin = match &args.admin {
+        Admin::At(listen) if inherited.len() > 1 => Some(socket_address(&startup::find_place(listen)?)),
+        _ => admin_address(args)?,
+    };
+    builder = builder.take_over(inherited);
     if let Some(address) = &admin {
         builder = builder.beside(address.clone(), handlers::admin::router);
     }
@@ -46,7 +54,13 @@ where
     }
     let server = builder.start(routes).map_err(|error| start_failure(args, &error))?;
     announce(command, args, &server);
-    follow_signals(signals, server.handles().to_vec(), reopen, graceful(args));
+    if let Some(taken) = taken {
+        let handles = server.handles();
+        taken.say_ready(handles).map_err(|error| startup::runtime_failure("start a thread", &error))?;
+    }
+    let acts =
+        Acts { handles: server.handles().to_vec(), access_log: reopen, graceful: graceful(args), hand_over };
+    follow_signals(signals, acts);
     let code = end_code(&server.join());
     if let Some(written) = access_written {
         // Disconnected is what is waited for; a log that cannot be written in time loses its last lines.
@@ -62,30 +76,34 @@ fn graceful(args: &cli::ServerArgs) -> ShutdownPlan {
     ShutdownPlan { notice: Duration::from_secs(args.notice.into()), ..ShutdownPlan::graceful(grace) }
 }
 
-/// Turns signals into the server's end, on a thread of their own.
-fn follow_signals(
-    signals: crossbeam_channel::Receiver<Signal>,
+/// What signals act upon.
+struct Acts {
     handles: Vec<ShardHandle>,
     access_log: Option<access::Reopen>,
     graceful: ShutdownPlan,
-) {
-    let follow = move || {
-        for signal in signals {
-            match signal {
-                Signal::Graceful => server::begin_shutdown(&handles, graceful),
-                Signal::Fast => server::begin_shutdown(&handles, ShutdownPlan::fast()),
-                Signal::Now => server::begin_shutdown(&handles, ShutdownPlan::now()),
-                Signal::Unsupported => {
-                    tracing::info!("USR2: this version hands nothing over to a new program")
-                }
-                Signal::Reload => tracing::info!("nothing to reload: this command has no configuration file"),
-                Signal::ReopenLogs => match &access_log {
-                    Some(log) => log.ask(),
-                    None => tracing::info!("nothing to reopen: there is no access log"),
-                },
-            }
+    hand_over: Arc<HandOver>,
+}
+
+impl Acts {
+    fn act(&self, signal: Signal) {
+        let handles = &self.handles;
+        match signal {
+            Signal::Graceful => server::begin_shutdown(handles, self.graceful),
+            Signal::Fast => server::begin_shutdown(handles, ShutdownPlan::fast()),
+            Signal::Now => server::begin_shutdown(handles, ShutdownPlan::now()),
+            Signal::Reload => tracing::info!("nothing to reload: this command has no configuration file"),
+            Signal::ReopenLogs => match &self.access_log {
+                Some(log) => log.ask(),
+                None => tracing::info!("nothing to reopen: there is no access log"),
+            },
+            Signal::HandOver => HandOver::begin(&self.hand_over, handles),
         }
-    };
+    }
+}
+
+/// Turns signals into the server's end, on a thread of their own.
+fn follow_signals(signals: crossbeam_channel::Receiver<Signal>, acts: Acts) {
+    let follow = move || signals.into_iter().for_each(|signal| acts.act(signal));
     if let Err(error) = std::thread::Builder::new().name("end".into()).spawn(follow) {
         tracing::error!("signals cannot be followed: {error}");
     }

@@ -1,6 +1,8 @@
 //! A server: shards with an HTTP service on each, started together and ended together. No request passes through
 //! this file.
 
+mod hand_over;
+
 pub use crate::connection::AccessRecord;
 use crate::{
     connection::{AccessSink, Service, ServiceOptions},
@@ -11,6 +13,8 @@ use crate::{
     stats::ShardSnapshot,
     workers::{Drained, PoolOptions, PoolSnapshot, WorkerPool},
 };
+use hand_over::Inherited;
+pub use hand_over::{ListeningSockets, begin_hand_over, listening_sockets, look_again, wait_until_stopped};
 use rustix::process::{Resource, getrlimit};
 use shards::{
     DriverChoice, ProbeReport, Shard, ShardEnd, ShardHandle, Shards,
@@ -22,7 +26,7 @@ use std::{
     fmt,
     num::NonZeroU32,
     panic::{AssertUnwindSafe, catch_unwind},
-    rc::Rc,
+    rc::{Rc, Weak},
     sync::{Arc, mpsc},
 };
 
@@ -42,6 +46,7 @@ pub struct Builder {
     beside: Vec<Site>,
     access_log: Option<AccessSink>,
     runtime: Option<SetRuntime>,
+    inherited: Inherited,
 }
 
 type SetRuntime = Arc<dyn Fn(shards::Builder) -> shards::Builder + Send + Sync>;
@@ -113,7 +118,10 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
 struct Place(RefCell<Option<Rc<Running>>>);
 
 struct Running {
-    service: Rc<Service>,
+    /// Of all sites, the first one's first.
+    services: Vec<Rc<Service>>,
+    /// Of all sites, in order, as long as they accept.
+    listeners: Vec<Weak<Listener>>,
     plan: RefCell<Option<ShutdownPlan>>,
     pool: Option<WorkerPool>,
 }
@@ -135,6 +143,7 @@ impl Server {
             beside: Vec::new(),
             access_log: None,
             runtime: None,
+            inherited: Inherited::default(),
         }
     }
 
@@ -210,7 +219,7 @@ pub fn begin_shutdown(handles: &[ShardHandle], plan: ShutdownPlan) {
 pub fn snapshot(shard: &Shard) -> Option<ShardSnapshot> {
     let running = running_on(shard)?;
     let workers = running.pool.as_ref().map(WorkerPool::snapshot);
-    Some(ShardSnapshot::take(shard, &running.service, workers))
+    Some(ShardSnapshot::take(shard, &running.services[0], workers))
 }
 
 /// What all shards of the current shard's server have counted, in order. Shards that are ending are left out.
@@ -338,6 +347,15 @@ impl Builder {
         self
     }
 
+    /// Takes over sockets that listen already, such as those of the process before ([`listening_sockets`]): in the order
+    /// of the addresses given here, as far as they reach. What waits in their queues is served. A port of 0 stands for
+    /// whichever the sockets have.
+    #[must_use]
+    pub fn take_over(self, sockets: Vec<ListeningSockets>) -> Self {
+        self.inherited.extend(sockets);
+        self
+    }
+
     /// Who is told of every answer, on the shard that gave it, when the answer has left or was cut. It must not
     /// block.
     #[must_use]
@@ -377,7 +395,7 @@ impl Builder {
         self.connections_max = self.connections_max.min(descriptors_of_each(count, &self.limits));
         let sites = sites
             .into_iter()
-            .map(|site| site.bind(count, self.accept))
+            .map(|site| site.bind(count, self.accept, &self.inherited, self.driver))
             .collect::<shards::Result<Vec<_>>>()?;
         let addresses = sites.iter().flat_map(BoundSite::addresses).collect();
         let (pool, workers) = self.pool(count)?;
@@ -437,9 +455,8 @@ impl Builder {
             }
             let service = Service::new(shard, options);
             let listen = |binding: &Binding| {
-                binding
-                    .listen(shard, service.clone())
-                    .expect("every shard was counted when the address was bound")
+                let listener = binding.listen(shard, service.clone());
+                Rc::new(listener.expect("every shard was counted when the address was bound"))
             };
             opened.push(Open { listeners: site.bindings.iter().map(listen).collect(), service });
         }
@@ -477,8 +494,17 @@ struct BoundSite {
 }
 
 impl Site {
-    fn bind(self, shards: usize, accept: AcceptMode) -> shards::Result<BoundSite> {
-        let bind = |address: &SocketAddress| Binding::bind(address, shards, accept, BACKLOG);
+    fn bind(
+        self,
+        shards: usize,
+        accept: AcceptMode,
+        inherited: &Inherited,
+        driver: DriverChoice,
+    ) -> shards::Result<BoundSite> {
+        let bind = |address: &SocketAddress| match inherited.next_for(address)? {
+            Some(sockets) => Binding::adopt(sockets, shards, driver.resolve()?.driver),
+            None => Binding::bind(address, shards, accept, BACKLOG),
+        };
         let bindings = self.listen.iter().map(bind).collect::<shards::Result<_>>()?;
         Ok(BoundSite { bindings, routes: self.routes })
     }
@@ -493,13 +519,20 @@ impl BoundSite {
 /// A site on one shard.
 struct Open {
     service: Rc<Service>,
-    listeners: Vec<Listener>,
+    listeners: Vec<Rc<Listener>>,
 }
 
 /// The life of a shard's services: serve until told to stop, then end in phases (L-26), the first site first.
 async fn live(shard: &Shard, services: Vec<Open>, pool: Option<WorkerPool>) {
-    let Some(main) = services.first() else { return };
-    let running = Rc::new(Running { service: main.service.clone(), plan: RefCell::default(), pool });
+    if services.is_empty() {
+        return;
+    }
+    let running = Rc::new(Running {
+        services: services.iter().map(|open| open.service.clone()).collect(),
+        listeners: services.iter().flat_map(|open| &open.listeners).map(Rc::downgrade).collect(),
+        plan: RefCell::default(),
+        pool,
+    });
     let place = shard.local(Place::default);
     place.0.replace(Some(running.clone()));
     shard.stopped().await;

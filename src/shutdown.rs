@@ -10,7 +10,7 @@
 
 use crate::{connection::Service, error::EndReason};
 use shards::{Key, Shard, net::Listener, time};
-use std::{cell::RefCell, time::Duration};
+use std::{cell::RefCell, rc::Rc, time::Duration};
 
 /// How long each phase of the end may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl<'a> Phases<'a> {
         Phases { shard, service, plan }
     }
 
-    pub(crate) async fn run(&self, listeners: Vec<Listener>) {
+    pub(crate) async fn run(&self, listeners: Vec<Rc<Listener>>) {
         self.until(|_| false, |plan| plan.notice).await;
         self.service.begin_drain();
         for listener in listeners {

@@ -47,7 +47,7 @@ fn end(
         let shard = shard.clone();
         shard.clone().spawn(async move {
             let plan = RefCell::new(Some(plan));
-            Phases::new(&shard, &service, &plan).run(vec![listener]).await;
+            Phases::new(&shard, &service, &plan).run(vec![Rc::new(listener)]).await;
         })
     })
 }

@@ -21,8 +21,8 @@ pub(crate) enum Signal {
     Reload,
     /// USR1: open the log files again.
     ReopenLogs,
-    /// USR2, which means a new program in other servers: not here, and it must not kill this one.
-    Unsupported,
+    /// USR2: start the program anew, hand the sockets over, and end.
+    HandOver,
 }
 
 /// Remembers what came before: an INT means more the second time.
@@ -38,7 +38,7 @@ impl Escalation {
             SIGTERM | SIGQUIT => Some(Signal::Graceful),
             SIGHUP => Some(Signal::Reload),
             SIGUSR1 => Some(Signal::ReopenLogs),
-            SIGUSR2 => Some(Signal::Unsupported),
+            SIGUSR2 => Some(Signal::HandOver),
             SIGINT => {
                 self.interrupts = self.interrupts.saturating_add(1);
                 Some(if self.interrupts == 1 { Signal::Fast } else { Signal::Now })
@@ -80,7 +80,7 @@ mod tests {
         let numbers = [SIGHUP, SIGTERM, SIGQUIT, SIGUSR2, SIGINT, SIGUSR1, SIGINT, SIGINT, 28];
         let meanings: Vec<_> = numbers.into_iter().filter_map(|number| escalation.next(number)).collect();
         let (reload, logs) = (Signal::Reload, Signal::ReopenLogs);
-        let graceful = [reload, Signal::Graceful, Signal::Graceful, Signal::Unsupported];
+        let graceful = [reload, Signal::Graceful, Signal::Graceful, Signal::HandOver];
         assert_eq!(meanings[..4], graceful);
         assert_eq!(meanings[4..], [Signal::Fast, logs, Signal::Now, Signal::Now]);
     }

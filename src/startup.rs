@@ -36,11 +36,13 @@ pub(crate) enum Place {
     Unix(PathBuf),
 }
 
-/// Raises limits, makes sure that the driver works here and that the address can be had.
-pub(crate) fn prepare(args: &ServerArgs) -> Result<Prepared, Failure> {
+/// Raises limits, makes sure that the driver works here and that the address can be had, unless its sockets are there
+/// already.
+pub(crate) fn prepare(args: &ServerArgs, is_taken_over: bool) -> Result<Prepared, Failure> {
     let limit = raise_descriptor_limit();
     check_driver(args.driver)?;
-    let place = check_listen(&args.listen())?;
+    let listen = args.listen();
+    let place = if is_taken_over { find_place(&listen)? } else { check_listen(&listen)? };
     Ok(Prepared { place, warnings: descriptor_warning(limit).into_iter().collect() })
 }
 
@@ -53,6 +55,14 @@ fn check_driver(choice: cli::DriverChoice) -> Result<(), Failure> {
     let refusal =
         |error: shards::Error| Failure::new(Exit::Environment, error.to_string(), "or use --driver auto");
     choice.resolve().map(drop).map_err(refusal)
+}
+
+/// The place without a look at who has it.
+pub(crate) fn find_place(listen: &Listen) -> Result<Place, Failure> {
+    match listen {
+        Listen::Tcp { host, port } => find_address(host, *port).map(Place::Tcp),
+        Listen::Unix(path) => Ok(Place::Unix(path.clone())),
+    }
 }
 
 /// Makes sure that nobody listens there. The shards' own sockets share their port (SO_REUSEPORT, socket(7)), so a second

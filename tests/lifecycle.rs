@@ -322,7 +322,7 @@ fn fault_14_a_redispatch_in_the_last_listener_says_that_it_is_over() {
             Router::new().route("/", move |x: &mut Exchange| {
                 let log = log.clone();
                 x.on_complete(move |x: &mut Exchange, _| {
-                    log.note(format!("{:?}", x.redispatch("/").is_err()))
+                    log.note(format!("{:?}", x.redispatch("/").is_err()));
                 });
                 write!(x, "once")
             })

@@ -96,6 +96,11 @@ impl Launch {
         Launch::program(&path.display().to_string(), args.iter().copied())
     }
 
+    /// A program at another place.
+    pub fn at(program: &str, args: &[&str]) -> Launch {
+        Launch::program(program, args.iter().copied())
+    }
+
     fn program<S: Into<String>>(program: &str, args: impl IntoIterator<Item = S>) -> Launch {
         let args = args.into_iter().map(Into::into).collect();
         Launch { program: program.into(), args, confinement: confine::Confinement::default() }
@@ -273,6 +278,13 @@ impl Server {
     pub fn signal(&self, name: &str) {
         let status = Command::new("kill").args(["-s", name, &self.pid().to_string()]).status();
         assert!(status.expect("kill runs").success(), "signal {name} could not be sent");
+    }
+
+    /// Waits until it has ended by itself, whoever else still holds its outputs. Panics at the deadline.
+    pub fn wait_exit(&mut self) -> ExitStatus {
+        let over = wait_for(DEADLINE, || self.has_ended());
+        assert!(over, "did not end in {DEADLINE:?}\nstdout: {}\nstderr: {}", self.stdout(), self.stderr());
+        self.ended.expect("it has ended")
     }
 
     /// Waits until it has ended by itself and all it said has been read. Panics at the deadline.

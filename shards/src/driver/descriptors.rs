@@ -65,6 +65,11 @@ impl Descriptors {
         Some(owned)
     }
 
+    /// A second descriptor of the same open file.
+    pub(super) fn duplicate(&self, fd: Descriptor) -> io::Result<OwnedFd> {
+        self.get(fd)?.try_clone_to_owned()
+    }
+
     /// Closes a descriptor. An error of close(2) is of no use to anybody: the descriptor is gone in any case.
     pub(super) fn close(&mut self, fd: Descriptor) {
         let owned = self.release(fd);
@@ -153,6 +158,21 @@ pub(crate) fn bind_listener(at: &Address, options: ListenOptions) -> Result<(Own
     let (socket, real) = open_listener(at, options)
         .map_err(|source| Error::kernel(format!("listen on {}", shown(at)), source))?;
     Ok((socket.into(), real))
+}
+
+/// The address of a socket that listens, made elsewhere, and whether it is non-blocking.
+pub(crate) fn look_at_listener(socket: &OwnedFd) -> Result<(Address, bool)> {
+    let look = || -> io::Result<(Address, bool)> {
+        let socket = SockRef::from(socket);
+        if !socket.is_listener()? {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let address = socket.local_addr()?;
+        let unix = || address.as_pathname().map(|path| Address::Unix(path.to_owned()));
+        let address = address.as_socket().map(Address::Tcp).or_else(unix);
+        Ok((address.ok_or(io::ErrorKind::AddrNotAvailable)?, socket.nonblocking()?))
+    };
+    look().map_err(|source| Error::kernel("take over a listening socket", source))
 }
 
 fn open_listener(at: &Address, options: ListenOptions) -> io::Result<(Socket, Address)> {

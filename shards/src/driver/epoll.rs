@@ -56,6 +56,8 @@ pub(crate) struct EpollDriver {
     again: VecDeque<i32>,
     /// Descriptors whose receive found no buffer.
     starved: VecDeque<i32>,
+    /// Descriptors whose open file has been given to another process too.
+    duplicated: Vec<Descriptor>,
     /// The last turn handed out what was there and did not ask the kernel.
     skipped: bool,
     enters: u64,
@@ -131,6 +133,7 @@ impl EpollDriver {
             file_reads: FileReads::new(wake.clone()),
             again: VecDeque::new(),
             starved: VecDeque::new(),
+            duplicated: Vec::new(),
             skipped: false,
             enters: 0,
             shortages: 0,
@@ -279,7 +282,20 @@ impl EpollDriver {
         Some(owned)
     }
 
+    pub(crate) fn duplicate(&mut self, fd: Descriptor) -> io::Result<OwnedFd> {
+        let twin = self.descriptors.duplicate(fd)?;
+        self.duplicated.push(fd);
+        Ok(twin)
+    }
+
     pub(crate) fn close(&mut self, fd: Descriptor) {
+        if self.duplicated.contains(&fd) {
+            self.duplicated.retain(|twin| *twin != fd);
+            if let Ok(open) = self.descriptors.get(fd) {
+                // The open file may live on elsewhere, and with it the registration (epoll(7)).
+                let _ = epoll::delete(&self.epoll, open);
+            }
+        }
         let socket = &mut self.sockets[fd.0 as usize];
         debug_assert!(
             socket.reader.is_none() && socket.writer.is_none(),

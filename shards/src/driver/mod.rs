@@ -36,7 +36,7 @@ use crate::{
     sync::Arc,
     table::Key,
 };
-pub(crate) use descriptors::bind_listener;
+pub(crate) use descriptors::{bind_listener, look_at_listener};
 pub(crate) use op::*;
 pub use op::{SEND_PARTS_MAX, SendParts, Shutdown, Vectored};
 pub use probe::{DriverChoice, DriverKind, ProbeReport, probe};
@@ -198,6 +198,11 @@ impl Driver {
     /// Gives a descriptor away, for another shard. `None` under the simulator.
     pub(crate) fn release(&mut self, fd: Descriptor) -> Option<OwnedFd> {
         each!(self, driver => driver.release(fd), None)
+    }
+
+    /// A second descriptor of the same socket, for another process. Not under the simulator.
+    pub(crate) fn duplicate(&mut self, fd: Descriptor) -> io::Result<OwnedFd> {
+        each!(self, driver => driver.duplicate(fd), Err(gone()))
     }
 
     /// Closes. No operation on it may be in flight.

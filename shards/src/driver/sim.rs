@@ -218,6 +218,11 @@ impl SimDriver {
         None
     }
 
+    /// There is no other process in a simulated network.
+    pub(crate) fn duplicate(&mut self, _fd: Descriptor) -> io::Result<OwnedFd> {
+        Err(Errno::OPNOTSUPP.into())
+    }
+
     pub(crate) fn close(&mut self, fd: Descriptor) {
         let place = usize::try_from(fd.0).ok().and_then(|index| self.held.get_mut(index));
         match place.and_then(Option::take).expect("a descriptor is closed once") {

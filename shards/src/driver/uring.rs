@@ -445,6 +445,10 @@ impl UringDriver {
         self.descriptors.release(fd)
     }
 
+    pub(crate) fn duplicate(&mut self, fd: Descriptor) -> io::Result<OwnedFd> {
+        self.descriptors.duplicate(fd)
+    }
+
     pub(crate) fn close(&mut self, fd: Descriptor) {
         self.assert_idle(fd);
         self.descriptors.close(fd);

@@ -13,7 +13,10 @@
 
 use super::{Socket, SocketAddress};
 use crate::{
-    driver::{Completion, Descriptor, ListenOptions, Op, Outcome, Owner, bind_listener},
+    driver::{
+        Address, Completion, Descriptor, DriverKind, ListenOptions, Op, Outcome, Owner, bind_listener,
+        look_at_listener,
+    },
     error::{Error, Result},
     handle::ShardHandle,
     shard::Shard,
@@ -81,14 +84,48 @@ impl Binding {
         for _ in 1..shards {
             sockets.push(if one_each { Some(bind_listener(&bound, options)?.0) } else { None });
         }
-        Ok(Binding {
+        Ok(Binding::of(bound, one_each, sockets))
+    }
+
+    /// Takes over sockets that listen already, such as those of another process ([`Listener::duplicate`]): one for
+    /// all shards, or one for each. Nobody who waits in their queues is lost.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] when there are more or fewer of them, or when they were in use by another kind of driver:
+    /// one wants them blocking, the other not, and both processes share that. [`Error::Kernel`] when they are no
+    /// listening sockets.
+    pub fn adopt(sockets: Vec<OwnedFd>, shards: usize, driver: DriverKind) -> Result<Self> {
+        if sockets.len() != 1 && sockets.len() != shards {
+            return Err(Error::Misuse { advice: "have as many shards as whoever hands its sockets over" });
+        }
+        let mut address = None;
+        for socket in &sockets {
+            let (bound, nonblocking) = look_at_listener(socket)?;
+            if nonblocking != (driver == DriverKind::Epoll) {
+                return Err(Error::Misuse { advice: "have the driver of whoever hands its sockets over" });
+            }
+            if address.get_or_insert_with(|| bound.clone()) != &bound {
+                return Err(Error::Misuse { advice: "hand over sockets of one address at a time" });
+            }
+        }
+        let Some(address) = address else {
+            return Err(Error::Misuse { advice: "hand over one socket at least" });
+        };
+        let one_each = sockets.len() > 1;
+        let mut sockets: Vec<_> = sockets.into_iter().map(Some).collect();
+        sockets.resize_with(shards, || None);
+        Ok(Binding::of(address, one_each, sockets))
+    }
+
+    fn of(address: Address, one_each: bool, sockets: Vec<Option<OwnedFd>>) -> Self {
+        Binding {
             shared: Arc::new(Shared {
-                address: SocketAddress(bound),
+                address: SocketAddress(address),
                 mode: if one_each { AcceptMode::ReusePort } else { AcceptMode::Acceptor },
+                targets: Mutex::new(vec![None; sockets.len()]),
                 sockets: Mutex::new(sockets),
-                targets: Mutex::new(vec![None; shards]),
             }),
-        })
+        }
     }
 
     /// The real address.
@@ -204,19 +241,52 @@ impl Listener {
         &self.address
     }
 
-    /// Stops accepting and closes the socket, as dropping does, and waits until no further connection can arrive.
-    pub async fn close(self) {
-        let (shard, key) = (self.shard.clone(), self.key);
-        drop(self);
-        while shard.net().listeners.borrow().get(key).is_some() {
+    /// A second descriptor of its socket, for a process that goes on with it ([`Binding::adopt`]): what waits in its
+    /// queue when this listener closes is that process's. `None` where another shard accepts for this one.
+    ///
+    /// # Errors
+    /// The kernel's: no descriptor is left.
+    pub fn duplicate(&self) -> io::Result<Option<OwnedFd>> {
+        let fd = self.shard.net().listeners.borrow().get(self.key).and_then(|entry| entry.fd);
+        fd.map(|fd| self.shard.driver().duplicate(fd)).transpose()
+    }
+
+    /// Looks at the queue anew. Where two processes listen on one socket the kernel wakes one of them for a connection
+    /// (EPOLLEXCLUSIVE, epoll_ctl(2), which io_uring's accept has too); if that one stops before it has looked, the
+    /// other does not know.
+    pub fn look_again(&self) {
+        let accepting = {
+            let listeners = self.shard.net().listeners.borrow();
+            listeners.get(self.key).filter(|entry| !entry.closing).and_then(|entry| entry.accepting)
+        };
+        if let Some(operation) = accepting {
+            // Its end is told, and it is armed again: see `concerns_one_connection`.
+            self.shard.driver().cancel(operation);
+        }
+    }
+
+    /// Whether it has stopped, and no further connection can arrive.
+    pub fn has_stopped(&self) -> bool {
+        self.shard.net().listeners.borrow().get(self.key).is_none()
+    }
+
+    /// Stops accepting, as dropping does: the socket closes as soon as the kernel has let it go.
+    pub fn stop(&self) {
+        close(&self.shard, self.key);
+    }
+
+    /// Stops accepting and waits until no further connection can arrive.
+    pub async fn close(&self) {
+        self.stop();
+        while !self.has_stopped() {
             time::sleep(LOOK).await;
         }
     }
 
-    /// What this listener counted.
+    /// What this listener counted; nothing any more once it has stopped.
     pub fn stats(&self) -> ListenerStats {
         let listeners = self.shard.net().listeners.borrow();
-        listeners.get(self.key).expect("an entry lives as long as its listener").stats
+        listeners.get(self.key).map_or_else(ListenerStats::default, |entry| entry.stats)
     }
 }
 
@@ -377,7 +447,7 @@ fn failed(shard: &Shard, key: Key, error: &io::Error) {
 }
 
 /// A connection that died in the queue, or whose own pending network error accept(2) hands on: the next one is not
-/// concerned. Everything else (a shortage, a listener that is broken) rests first.
+/// concerned; nor is it by a cancel, which is asked for to look at the queue anew. Everything else (a shortage, a listener that is broken) rests first.
 fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -393,6 +463,7 @@ fn concerns_one_connection(error: &io::Error) -> bool {
                 | libc::EOPNOTSUPP
                 | libc::ENETUNREACH
                 | libc::EINTR
+                | libc::ECANCELED
         )
     )
 }
