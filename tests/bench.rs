@@ -198,6 +198,21 @@ fn long_run(server: &Server, file: &str, more: &[&str]) -> std::process::Child {
     run
 }
 
+/// What a run takes is taken at its start. Ten minutes at a high rate: `scripts/bench-memory`.
+#[test]
+fn memory_does_not_grow_with_the_run() {
+    let (server, folder) = (demo("auto"), Folder::new());
+    let mut run = long_run(&server, &folder.path("a.hlog"), &["--rate", "2000", "-q"]);
+    // Some intervals on, every kind of histogram has been in use.
+    thread::sleep(Duration::from_millis(2_500));
+    let early = common::process::resident_kib(run.id());
+    thread::sleep(Duration::from_millis(2_500));
+    let late = common::process::resident_kib(run.id());
+    interrupt(&run);
+    assert_eq!(run.wait().expect("wait").code(), Some(130));
+    assert!(late.abs_diff(early) <= 1_024, "from {early} to {late} KiB");
+}
+
 fn interrupt(run: &std::process::Child) {
     let sent = Command::new("kill").args(["-s", "INT", &run.id().to_string()]).status();
     assert!(sent.expect("kill runs").success());
@@ -244,6 +259,9 @@ fn what_cannot_be_measured_is_said_with_its_exit_code() {
     assert_eq!(refused.code, Some(1));
     assert!(refused.stderr.contains("is the server running?"), "{}", refused.stderr);
     assert_eq!(bench(&[]).code, Some(2));
+    let server = demo("auto");
+    let late = bench(&[&url(&server, "/plaintext"), "--time", "1h", "--html", "/no/such/folder/a.html"]);
+    assert_eq!(late.code, Some(1), "said before the run, not after it");
     assert_eq!(bench(&["https://127.0.0.1/"]).code, Some(2));
     assert_eq!(bench(&["compare", "/no/such/a", "/no/such/b"]).code, Some(2));
     let help = bench(&["--help"]);

@@ -53,6 +53,7 @@ pub fn helps() -> Vec<(String, String)> {
 fn measure(args: &RunArgs) -> Result<u8, LoadError> {
     let plan = Plan::new(args)?;
     plan.notes.iter().for_each(|note| eprintln!("note: {note}"));
+    output::check(&args.output)?;
     let result = run::run(plan, &args.output)?;
     let code = output::present(&result, &args.output)?;
     Ok(if result.meta.cut_short_s.is_some() { interrupt::EXIT_CODE } else { code })

@@ -57,6 +57,20 @@ pub fn present(result: &RunResult, output: &Output) -> Result<u8, LoadError> {
     Ok(u8::from(invalid || nothing || judged.iter().any(|rule| rule.failed)))
 }
 
+/// Makes sure that the files that were asked for can be written, before a run whose result would be lost otherwise. What
+/// they hold stays until the result is there.
+///
+/// # Errors
+/// The first one that cannot be written.
+pub fn check(output: &Output) -> Result<(), LoadError> {
+    let files = [&output.json, &output.html, &output.svg, &output.hgrm].into_iter().flatten();
+    for file in files.filter(|file| file.as_path() != Path::new("-")) {
+        let opened = fs::OpenOptions::new().append(true).create(true).open(file);
+        opened.map_err(|error| failed("create", file, &error))?;
+    }
+    Ok(())
+}
+
 /// Reads a saved result.
 ///
 /// # Errors

@@ -73,10 +73,11 @@ fn verdict(lines: &mut Vec<String>, health: Option<&Health>) {
     let [p50, p99, max] = health.lateness_ns.map(nanoseconds);
     let cpu: Vec<String> = health.cpu_shares.iter().map(|share| format!("{:.0} %", share * 100.0)).collect();
     let lateness = format!("sent late by {p50} (p50), {p99} (p99), {max} (max); CPU {}", cpu.join(" "));
+    let clock = nanoseconds(health.clock.resolution_ns);
     if health.valid {
-        lines.push("generator   valid: it kept up, the figures speak of the server".to_owned());
+        lines.push(format!("generator   valid: it kept up, the figures speak of the server (clock {clock})"));
     } else {
-        lines.push("generator   NOT VALID: the load that was sent is not the load asked for".to_owned());
+        lines.push(format!("generator   NOT VALID: what was sent is not what was asked for (clock {clock})"));
         lines.extend(health.reasons.iter().take(1).map(|reason| format!("            {reason}")));
         lines.push(format!("            {}", health.advice));
     }
