@@ -41,14 +41,9 @@ impl<T> Completions<T> {
         Completions { slots: Table::new(), ready: VecDeque::new(), shown: 0, stale: 0 }
     }
 
+    #[inline]
     pub(super) fn insert(&mut self, op: T, owner: Owner) -> Key {
         self.slots.insert(Slot { owner, over: false, op })
-    }
-
-    /// An operation that was over at once; its only completion is to be queued.
-    #[inline]
-    pub(super) fn insert_over(&mut self, op: T, owner: Owner) -> Key {
-        self.slots.insert(Slot { owner, over: true, op })
     }
 
     /// The operation, unless it is over.

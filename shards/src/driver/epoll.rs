@@ -4,7 +4,7 @@
 //! kernel tells each change once, so the driver remembers what it was told ([`Socket::readable`]) and never asks
 //! twice: a short read means that the socket is drained and the next edge tells of more; a full send buffer means
 //! that the next edge tells of room. One request on a kept connection costs one `recv`, one `send` and a share of
-//! an `epoll_wait`.
+//! an `epoll_wait`. Sends leave at the start of the next turn, all together (`epoll/sends.rs`).
 //!
 //! Sockets stay blocking and every call says `MSG_DONTWAIT`, so that the same descriptor serves under `uring`;
 //! listeners and connecting sockets are non-blocking, as accept(2) and connect(2) have no such flag.
@@ -14,6 +14,7 @@
 
 mod calls;
 mod one_shot;
+mod sends;
 #[cfg(test)]
 mod tests;
 
@@ -32,7 +33,7 @@ use crate::{
     sync::Arc,
     table::{Key, make_room},
 };
-use calls::{is_of_the_connection, receive_once, send_once};
+use calls::{is_of_the_connection, receive_once};
 use rustix::{
     buffer::spare_capacity,
     event::{Timespec, epoll},
@@ -52,6 +53,8 @@ pub(crate) struct EpollDriver {
     completions: Completions<Waiting>,
     pool: Rc<Pool>,
     file_reads: FileReads,
+    /// Sends that were submitted since the last turn: the next begins with them.
+    to_send: Vec<(Key, Descriptor, SendBuffer)>,
     /// Descriptors to be tried again without an edge: a budget ended, or an edge came before its operation.
     again: VecDeque<i32>,
     /// Descriptors whose receive found no buffer.
@@ -131,6 +134,7 @@ impl EpollDriver {
             completions: Completions::new(),
             pool,
             file_reads: FileReads::new(wake.clone()),
+            to_send: Vec::new(),
             again: VecDeque::new(),
             starved: VecDeque::new(),
             duplicated: Vec::new(),
@@ -179,8 +183,9 @@ impl EpollDriver {
                 Outcome::Failed(cancelled)
             }
             Waiting::Send(fd, buffer) => {
+                let (fd, buffer) = (*fd, buffer.take());
                 self.sockets[fd.0 as usize].writer = None;
-                let buffer = buffer.take().expect("a waiting send holds its buffer");
+                let Some(buffer) = buffer else { return self.send_at_last(key) };
                 Outcome::Sent { result: Err(cancelled), buffer: *buffer }
             }
             Waiting::Connect(fd) => {
@@ -202,8 +207,9 @@ impl EpollDriver {
     }
 
     pub(crate) fn turn(&mut self, wait: Wait) -> TurnResult {
-        // What was completed by `submit` (sends, mostly) is handed out before the kernel is asked for more: an
-        // idle moment then costs one wait, not two. Never twice in a row, or sends could starve the receives.
+        self.send_all();
+        // What is complete already (sends, mostly) is handed out before the kernel is asked for more: an idle moment
+        // then costs one wait, not two. Never twice in a row, or sends could starve the receives.
         if self.completions.ready() > 0 && !std::mem::replace(&mut self.skipped, true) {
             self.completions.show();
             return Ok(());
@@ -245,6 +251,7 @@ impl EpollDriver {
 
     pub(crate) fn has_work(&self) -> bool {
         self.completions.ready() > 0
+            || !self.to_send.is_empty()
             || !self.again.is_empty()
             || (!self.starved.is_empty() && self.pool.has_room())
     }
@@ -534,62 +541,5 @@ impl EpollDriver {
             }
         }
         self.try_again(fd);
-    }
-
-    #[inline]
-    fn submit_send(&mut self, fd: Descriptor, mut buffer: SendBuffer, owner: Owner) -> Key {
-        match self.try_send(fd, &mut buffer) {
-            Some(result) => {
-                let key = self.completions.insert_over(Waiting::Send(fd, None), owner);
-                let outcome = Outcome::Sent { result, buffer };
-                self.completions.push(Ready { key, outcome, more: false });
-                key
-            }
-            None => {
-                let key = self.completions.insert(Waiting::Send(fd, Some(Box::new(buffer))), owner);
-                self.sockets[fd.0 as usize].writer = Some(key);
-                key
-            }
-        }
-    }
-
-    /// Sends what the socket takes now. `None` if it takes nothing: an edge will tell when it does.
-    #[inline]
-    fn try_send(&mut self, fd: Descriptor, buffer: &mut SendBuffer) -> Option<io::Result<usize>> {
-        match send_once(&self.descriptors, fd, buffer) {
-            Ok(count) => {
-                buffer.sent += count;
-                Some(Ok(count))
-            }
-            Err(Errno::AGAIN) => self.register(fd).err().map(Err),
-            Err(error) => Some(Err(error.into())),
-        }
-    }
-
-    fn wait_to_send(&mut self, fd: Descriptor, key: Key, buffer: Box<SendBuffer>) {
-        if let Some(Waiting::Send(_, place)) = self.completions.get_mut(key) {
-            *place = Some(buffer);
-        }
-        self.sockets[fd.0 as usize].writer = Some(key);
-    }
-
-    fn handle_writable(&mut self, fd: Descriptor, key: Key) {
-        self.sockets[fd.0 as usize].writer = None;
-        match self.completions.get_mut(key) {
-            Some(Waiting::Send(_, place)) => {
-                let mut buffer = place.take().expect("a waiting send holds its buffer");
-                match self.try_send(fd, &mut buffer) {
-                    Some(result) => self.finish(key, Outcome::Sent { result, buffer: *buffer }),
-                    None => self.wait_to_send(fd, key, buffer),
-                }
-            }
-            Some(Waiting::Connect(_)) => {
-                // connect(2): writability tells that it is over, SO_ERROR how.
-                let error = self.descriptors.socket_ref(fd).and_then(|socket| socket.take_error());
-                let result = error.and_then(|error| error.map_or(Ok(()), Err));
-                self.finish(key, Outcome::Connected(result));
-            }
-            _ => {}
-        }
     }
 }
