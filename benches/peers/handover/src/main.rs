@@ -31,8 +31,8 @@ use std::{
 const WORK: Duration = Duration::from_micros(50);
 const LOAD: f64 = 0.7;
 const EVERY: Duration = Duration::from_millis(1);
-/// How long a receiver waits for a result: the timeout that a parked request of shardlet has unless told otherwise.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a receiver waits for a result: longer than a run, so that none gives up.
+const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// What is sent to the receiving thread.
 enum Message {
@@ -173,6 +173,7 @@ fn shardlet(place: Placement) -> Receiver {
         let parked = parked.clone();
         Router::new().route("/", move |x: &mut Exchange| {
             let context = x.start_async();
+            x.set_timeout(PATIENCE);
             parked.send(context).unwrap();
         })
     });
