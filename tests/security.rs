@@ -1,11 +1,12 @@
 //! Rows of the table of attacks that no other test shows, on sockets and on both drivers: framing that two readers could
-//! take in two ways (H1–H5), expectations (H9), h2c (H10), hop-by-hop fields (H11), open proxies (H12), coded requests
-//! (F9), declared sizes (F3), peers that stop reading when their connection is to be closed (S5). `docs/security.md` names
-//! the tests of all rows.
+//! take in two ways (H1–H5), response splitting (H6), expectations (H9), h2c (H10), hop-by-hop fields (H11), open proxies
+//! (H12), coded requests (F9), declared sizes (F3), peers that stop reading when their connection is to be closed (S5).
+//! `docs/security.md` names the tests of all rows.
 
 mod common;
 
 use common::{DEADLINE, Launch, Server, client::Client, for_each_driver, process, wait_for};
+use shardlet::{Exchange, Router, StatusCode, get};
 use std::time::{Duration, Instant};
 
 fn for_each_demo(test: impl Fn(&Server)) {
@@ -170,6 +171,53 @@ fn attack_h4_octets_and_h5_hosts() {
         assert_eq!(refused(server, "GET / HTTP/1.1\r\n\r\n"), "400");
         assert_eq!(refused(server, "GET / HTTP/2.0\r\nHost: t\r\n\r\n"), "505");
     });
+}
+
+/// H6: whatever a handler writes into a field, nothing of it ends a line: a typed error, and nothing has been sent. Names,
+/// values, redirects, cookies, types, trailers, interim answers; each with octets that end a line for somebody.
+fn splits(x: &mut Exchange) -> shardlet::Result<()> {
+    let mut refused = 0;
+    for octets in
+        ["\r\nX-Split: 1", "\nX-Split: 1", "\rX-Split: 1", "\0", "\r\n\r\nHTTP/1.1 200 OK", "\u{7f}", "\u{b}"]
+    {
+        let (value, name) = (format!("a{octets}b"), format!("X{octets}"));
+        let mut response = x.response();
+        let tries = [
+            response.set_header("Location", format!("/{value}")),
+            response.set_header("Set-Cookie", format!("a={value}; Path=/")),
+            response.append_header("X-A", &value),
+            response.set_header(&name, "a"),
+            response.append_header(&name, "a"),
+            response.set_content_type(&value),
+        ];
+        let more = [
+            x.set_trailer("X-Sum", &value),
+            x.set_trailer(&name, "a"),
+            x.send_interim(StatusCode::EARLY_HINTS, &[("Link", &value)]),
+            x.send_interim(StatusCode::EARLY_HINTS, &[(&name, "a")]),
+            x.early_hints(&[&value]),
+        ];
+        refused += tries.iter().chain(&more).filter(|tried| tried.is_err()).count();
+    }
+    x.write(refused.to_string())
+}
+
+#[test]
+fn attack_h6_response_splitting() {
+    common::for_each_router(
+        || Router::new().route("/splits", get(splits)),
+        |address| {
+            let mut client = Client::connect(address);
+            for _ in 0..2 {
+                client.send("GET /splits HTTP/1.1\r\nHost: t\r\n\r\n");
+                let answer = client.read_response();
+                assert_eq!((answer.status, answer.text()), (200, "77"), "{answer:?}");
+                let known = ["server", "date", "content-length", "content-type", "x-shard"];
+                let others = answer.fields.iter().filter(|(name, _)| !known.contains(&&**name));
+                assert_eq!(others.count(), 0, "{answer:?}");
+            }
+        },
+    );
 }
 
 /// H9: an expectation that is refused, a thousand times on one connection each way: content that is never sent, and

@@ -91,9 +91,9 @@ fn fault_f1_connect_storm() {
 #[test]
 fn fault_f2_out_of_descriptors() {
     for_each_driver(|driver| {
-        let server = demo(driver).descriptors(96).start();
+        let server = demo(driver).descriptors(256).start();
         let cpu = process::cpu_time(server.pid());
-        let held: Vec<_> = (0..150).filter_map(|_| TcpStream::connect(server.address()).ok()).collect();
+        let held: Vec<_> = (0..300).filter_map(|_| TcpStream::connect(server.address()).ok()).collect();
         thread::sleep(Duration::from_secs(2));
         let used = process::cpu_time(server.pid()) - cpu;
         assert!(used < Duration::from_millis(600), "{used:?} of CPU time while full");

@@ -2,7 +2,7 @@
 
 use super::{
     common::{DEADLINE, client::Client, process, wait_for},
-    frame::{connect_from, router, scale, under_attack},
+    frame::{Kind, connect_from, router, scale, under_attack},
 };
 use shardlet::{
     Router,
@@ -19,7 +19,7 @@ use std::{
 #[test]
 fn attack_f1_connect_storm() {
     let each = scale(10_000, 1_000);
-    under_attack("F1", router, 8 * 1024, |server| {
+    under_attack(("F1", Kind::Flood), router, 8 * 1024, |server| {
         let (address, start) = (server.address, Instant::now());
         thread::scope(|scope| {
             for last in [11, 12] {
@@ -36,7 +36,7 @@ fn attack_f1_connect_storm() {
 #[test]
 fn attack_f4_work_is_linear() {
     let rounds = scale(2_000, 200);
-    under_attack("F4", router, 8 * 1024, |server| {
+    under_attack(("F4", Kind::Flood), router, 8 * 1024, |server| {
         for (kind, piece) in [("in one piece", usize::MAX), ("in pieces of 600 octets", 600)] {
             let one_field =
                 |len: usize| format!("GET /plain HTTP/1.1\r\nHost: t\r\nA: {}\r\n\r\n", "a".repeat(len));
@@ -83,30 +83,26 @@ fn attack_f10_costly_compression() {
     let files = Files::open(folder.path(), options).expect("open");
     let routes = move |shard: &Shard| -> Router { files.router(shard) };
     let many = scale(500, 24);
-    under_attack("F10", routes, 128 * 1024, |server| {
+    under_attack(("F10", Kind::Flood), routes, 128 * 1024, |server| {
         let (address, start) = (server.address, Instant::now());
+        // All ask before anybody reads; then four take the answers, so that not five hundred threads want the CPU.
+        let mut clients: Vec<(Client, usize)> =
+            (0..many).map(|number| ask_for_text(address, number)).collect();
+        let part = clients.len().div_ceil(4);
         let coded: usize = thread::scope(|scope| {
-            let ask = move |number: usize| {
-                let (path, len) =
-                    if number.is_multiple_of(10) { ("more.txt", 10 << 20) } else { ("most.txt", 1 << 20) };
-                let mut client = Client::connect(address);
-                client.stream().set_read_timeout(Some(DEADLINE * 4)).expect("timeout");
-                client.send(format!("GET /{path} HTTP/1.1\r\nHost: t\r\nAccept-Encoding: br\r\n\r\n"));
-                let head = String::from_utf8(client.take_until(b"\r\n\r\n")).expect("text");
-                let is_coded = head.contains("\r\nContent-Encoding: br\r\n");
-                let length = head.split("Content-Length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
-                let mut rest: usize = length.expect("a length").parse().expect("a number");
-                assert!(head.starts_with("HTTP/1.1 200 ") && (is_coded || rest == len), "{head}");
-                assert!(!is_coded || len == 1 << 20, "coded beyond the bound");
-                // Nothing is kept: the memory that is looked at is this process's.
-                while rest > 0 {
-                    rest -= client.read_exact(rest.min(1 << 16)).len();
-                }
-                is_coded
-            };
-            let clients: Vec<_> = (0..many).map(|number| scope.spawn(move || ask(number))).collect();
-            clients.into_iter().map(|client| usize::from(client.join().expect("answered"))).sum()
+            let readers: Vec<_> = clients
+                .chunks_mut(part)
+                .map(|part| {
+                    scope.spawn(move || {
+                        part.iter_mut()
+                            .map(|(client, len)| usize::from(is_coded(client, *len)))
+                            .sum::<usize>()
+                    })
+                })
+                .collect();
+            readers.into_iter().map(|reader| reader.join().expect("answered")).sum()
         });
+        drop(clients);
         let longest = server.snapshots().iter().map(|shard| shard.runtime.longest_callback).max();
         println!(
             "  {many} clients in {:.1?}: {coded} answers coded, the others plain; longest callback {longest:.1?}",
@@ -116,4 +112,27 @@ fn attack_f10_costly_compression() {
         assert!(longest <= Some(scale(Duration::from_millis(100), Duration::from_secs(2))), "{longest:?}");
         assert!(wait_for(DEADLINE, || server.snapshots().iter().all(|shard| shard.life_cycle.live <= 1)));
     });
+}
+
+/// One of ten asks for the text that is too long to be compressed.
+fn ask_for_text(address: std::net::SocketAddr, number: usize) -> (Client, usize) {
+    let (path, len) = if number.is_multiple_of(10) { ("more.txt", 10 << 20) } else { ("most.txt", 1 << 20) };
+    let mut client = Client::connect(address);
+    client.stream().set_read_timeout(Some(DEADLINE * 4)).expect("timeout");
+    client.send(format!("GET /{path} HTTP/1.1\r\nHost: t\r\nAccept-Encoding: br\r\n\r\n"));
+    (client, len)
+}
+
+/// Reads a whole answer and keeps nothing of it: the memory that is looked at is this process's.
+fn is_coded(client: &mut Client, len: usize) -> bool {
+    let head = String::from_utf8(client.take_until(b"\r\n\r\n")).expect("text");
+    let is_coded = head.contains("\r\nContent-Encoding: br\r\n");
+    let length = head.split("Content-Length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
+    let mut rest: usize = length.expect("a length").parse().expect("a number");
+    assert!(head.starts_with("HTTP/1.1 200 ") && (is_coded || rest == len), "{head}");
+    assert!(!is_coded || len == 1 << 20, "coded beyond the bound");
+    while rest > 0 {
+        rest -= client.read_exact(rest.min(1 << 16)).len();
+    }
+    is_coded
 }
