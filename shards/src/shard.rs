@@ -12,6 +12,8 @@
 //! another: completions are queued by the driver and delivered from here.
 
 mod deliver;
+#[cfg(all(test, not(loom)))]
+mod sleep_tests;
 mod stop;
 
 use crate::{
