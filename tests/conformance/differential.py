@@ -8,6 +8,7 @@ other) requests than the proxy forwarded. For each case, on a connection of its 
 forwarded = requests that the server says it started or refused. A proxy that refuses forwards nothing, and then
 nothing may arrive. Proxies that are not installed are left out with a word; exit status 1 if a count differs.
 """
+import glob
 import importlib.util
 import json
 import os
@@ -119,7 +120,7 @@ class Counted:
 
     def requests(self):
         """Requests started and refused so far, without those that ask for the counters."""
-        with socket.create_connection(("127.0.0.1", self.port), CASE_SECONDS) as client:
+        with socket.create_connection(("127.0.0.1", self.port), START_SECONDS) as client:
             client.sendall(b"GET /stats HTTP/1.1\r\nHost: x.test\r\nConnection: close\r\n\r\n")
             answer = b""
             while piece := client.recv(65536):
@@ -191,8 +192,7 @@ def main():
         sys.exit(__doc__)
     check, run = module("check"), module("run")
     wanted = sys.argv[2:] or DEFAULT
-    with open(os.path.join(HERE, "cases", "http1.jsonl")) as file:
-        cases = [json.loads(line) for line in file]
+    cases = run.load(sorted(glob.glob(os.path.join(HERE, "cases", "*.jsonl"))))
     cases = [case for case in cases if case["cat"] in wanted and case["profile"] != "static" and not case.get("sweep")]
     server, port = check.start(sys.argv[1], ["demo"], "auto")
     differ = []
