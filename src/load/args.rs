@@ -66,6 +66,9 @@ pub struct RunArgs {
     /// What becomes of the result.
     #[command(flatten)]
     pub output: OutputArgs,
+    /// Show the run under way to Prometheus at this address
+    #[arg(long, hide_short_help = true, value_name = "ADDRESS", help_heading = "Result")]
+    pub metrics: Option<std::net::SocketAddr>,
 }
 
 /// How much, how long.

@@ -1,7 +1,7 @@
 //! `shardlet bench`: from the words typed to an exit code. Neighbours: `args` and `plan` before it, `run` for a run,
 //! `output` for what is written. The program's `main` calls [`main`] and nothing else of this folder.
 
-use std::{ffi::OsString, fs, io, path::Path};
+use std::{ffi::OsString, fs, io, net::SocketAddr, path::Path};
 
 use clap::{CommandFactory, Parser};
 
@@ -13,7 +13,9 @@ use super::{
     output::{self, Output},
     plan::Plan,
     report::charts,
-    run, units,
+    run,
+    scrape::Board,
+    units,
 };
 
 /// Runs the load tool with the words behind `bench`. Answers the exit code; what is to be said was printed.
@@ -54,9 +56,17 @@ fn measure(args: &RunArgs) -> Result<u8, LoadError> {
     let plan = Plan::new(args)?;
     plan.notes.iter().for_each(|note| eprintln!("note: {note}"));
     output::check(&args.output)?;
-    let result = run::run(plan, &args.output)?;
+    let board = args.metrics.map(listen).transpose()?;
+    let result = run::run(plan, &args.output, board)?;
     let code = output::present(&result, &args.output)?;
     Ok(if result.meta.cut_short_s.is_some() { interrupt::EXIT_CODE } else { code })
+}
+
+fn listen(address: SocketAddr) -> Result<Board, LoadError> {
+    let failed = |error| LoadError::environment(format!("--metrics {address}: {error}"));
+    let (board, bound) = Board::listen(address).map_err(failed)?;
+    eprintln!("note: metrics of this run at http://{bound}/metrics");
+    Ok(board)
 }
 
 fn compare(args: &CompareArgs) -> Result<u8, LoadError> {

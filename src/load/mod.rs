@@ -3,7 +3,7 @@
 //!
 //! A run goes down this list: `args` (what was typed) → `plan` (what it means) → `requests` (bytes to send) →
 //! `schedule` (when) → `client` (sockets, cut short by `interrupt`) → `record`, `intervals`, `health` (what came back) → `result` →
-//! `interval_log` and `report` (files and screens). `compare` and `merge` start from saved results.
+//! `interval_log` and `report` (files and screens), `scrape` (while it runs). `compare` and `merge` start from saved results.
 
 pub mod args;
 pub mod client;
@@ -23,6 +23,7 @@ pub mod requests;
 pub mod result;
 pub mod run;
 pub mod schedule;
+pub mod scrape;
 pub mod sweep;
 #[cfg(test)]
 mod testing;

@@ -27,6 +27,7 @@ use super::{
     record::{Measure, Recorder},
     result::{RunMeta, RunResult},
     schedule::{Pace, ScheduleOptions},
+    scrape::Board,
     sweep::{Sweep, SweepPoint},
 };
 
@@ -44,18 +45,19 @@ struct Run<'a> {
     plan: &'a Plan,
     output: &'a Output,
     interrupt: Interrupt,
+    board: Option<Board>,
 }
 
 /// Does what the plan says, or as much of it as the user waits for.
 ///
 /// # Errors
 /// No connection, no driver, or a file that cannot be written.
-pub fn run(mut plan: Plan, output: &Output) -> Result<RunResult, LoadError> {
+pub fn run(mut plan: Plan, output: &Output, board: Option<Board>) -> Result<RunResult, LoadError> {
     preflight(&plan)?;
     let failed = |error: std::io::Error| LoadError::environment(format!("take over Ctrl-C: {error}"));
     let interrupt = Interrupt::listen().map_err(failed)?;
     let sweep = plan.sweep.take();
-    let run = Run { plan: &plan, output, interrupt };
+    let run = Run { plan: &plan, output, interrupt, board };
     match sweep {
         Some(sweep) => run.sweep(sweep),
         None => {
@@ -148,6 +150,7 @@ impl Run<'_> {
         self.interrupt.watch(shards.handles());
         let mut meta = meta_of(plan, step, shards.report().driver.name(), started, &self.output.label);
         let mut collector = Collector::new(plan, step, spares, self.output.quiet);
+        collector.board.clone_from(&self.board);
         collector.log = save.map(|file| begin_log(file, &meta)).transpose()?;
         for event in events {
             collector.take(event)?;
@@ -343,6 +346,8 @@ struct Collector {
     intervals: Intervals,
     log: Option<LogWriter<BufWriter<fs::File>>>,
     live: LiveLine,
+    /// Where Prometheus looks.
+    board: Option<Board>,
     spares: Sender<Box<Recorder>>,
     /// Sums of intervals that not every shard has told yet, by number; as many as the shards are apart.
     open: BTreeMap<u32, Box<Recorder>>,
@@ -361,6 +366,7 @@ impl Collector {
             intervals: Intervals::new(),
             log: None,
             live: LiveLine::new(quiet),
+            board: None,
             spares,
             open: BTreeMap::new(),
             told: vec![Duration::ZERO; plan.shards as usize],
@@ -415,6 +421,9 @@ impl Collector {
                 log.interval(start, self.interval, &recorder).map_err(|error| not_saved(&error))?;
             }
             self.live.show(start + self.interval, self.time, self.interval, &recorder);
+            if let Some(board) = &self.board {
+                board.put_up(&self.totals);
+            }
             recorder.clear();
             let _ = self.spares.try_send(recorder);
             self.next += 1;
