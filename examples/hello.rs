@@ -26,7 +26,7 @@ fn hello(x: &mut Exchange, greeted: &Greeted) -> Result<()> {
 /// Waits without a thread.
 fn later() -> impl Handler {
     asynchronous(async |x: &mut Exchange| -> Result<()> {
-        x.sleep(Duration::from_millis(50)).await;
+        x.sleep(Duration::from_millis(50)).await?;
         writeln!(x, "Hello, a little later")
     })
 }

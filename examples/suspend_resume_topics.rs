@@ -16,15 +16,16 @@ use std::{
 type Contexts = Arc<Mutex<Vec<AsyncContext>>>;
 
 /// Suspends until the topic has a value.
-fn subscribe(x: &mut Exchange, topic: &Topic<String>, suspended: &Contexts) {
+fn subscribe(x: &mut Exchange, topic: &Topic<String>, suspended: &Contexts) -> Result<()> {
     let context = x.start_async();
     topic.subscribe(x, topic.newest(), |x: &mut Exchange, delivery| -> Result<()> {
         for item in &delivery.items {
             write!(x, "{}", item.value)?;
         }
         x.complete()
-    });
+    })?;
     suspended.lock().expect("nobody panics with it").push(context);
+    Ok(())
 }
 
 /// Vetoes its first two timeouts, then gives in.

@@ -67,6 +67,8 @@ pub struct Limits {
     pub output_high_water_bytes: usize,
     /// Tasks that may wait for one exchange; the sender gets `Full` beyond it.
     pub exchange_tasks_max: u32,
+    /// Sleeps that one exchange may wait for at once; the next is refused.
+    pub exchange_sleeps_max: u32,
     /// Bytes of one exchange's output at which its writer is told to wait.
     pub exchange_output_high_water_bytes: usize,
     /// Bytes of it at which the writer may go on.
@@ -112,6 +114,7 @@ impl Limits {
         linger_bytes_max: 1024 * 1024,
         output_high_water_bytes: 64 * 1024,
         exchange_tasks_max: 1024,
+        exchange_sleeps_max: 1024,
         exchange_output_high_water_bytes: 64 * 1024,
         exchange_output_low_water_bytes: 16 * 1024,
         exchange_output_bytes_max: 16 * 1024 * 1024,
@@ -152,6 +155,9 @@ impl Limits {
             return Err(LimitConflict(
                 "exchange_output_low_water_bytes must be below exchange_output_high_water_bytes, and that not above exchange_output_bytes_max",
             ));
+        }
+        if self.exchange_sleeps_max == 0 {
+            return Err(LimitConflict("a limit of zero would refuse every sleep"));
         }
         if self.exchange_tasks_max == 0 || self.exchange_input_window_bytes == 0 {
             return Err(LimitConflict("a limit of zero would refuse every task or all content"));

@@ -169,6 +169,7 @@ fn workers_json(pool: &PoolSnapshot) -> Value {
         "rejected_closed": pool.rejected_closed,
         "dropped": pool.dropped,
         "panics": pool.panics,
+        "context_values_refused": pool.context_values_refused,
         "hand_over_us": {
             "p50": pool.hand_over.value_at_quantile(0.50) / 1000,
             "p99": pool.hand_over.value_at_quantile(0.99) / 1000,
@@ -230,6 +231,8 @@ fn figures(
         "slow_client_cuts": counters.slow_client_cuts,
         "continues_sent": counters.continues_sent,
         "continues_refused": counters.continues_refused,
+        "subscriptions_refused": counters.subscriptions_refused,
+        "sleeps_refused": counters.sleeps_refused,
         "panics": counters.panics,
         "connections": connections,
     });
@@ -279,6 +282,7 @@ fn runtime_json(stats: &ShardStats) -> Value {
         "watchdog_warnings": stats.watchdog_warnings,
         "longest_turn_us": stats.longest_turn.as_micros() as u64,
         "longest_callback_us": stats.longest_callback.as_micros() as u64,
+        "longest_callback": stats.longest_callback_name,
         "turn_us": {
             "p50": stats.turn_us.value_at_quantile(0.50),
             "p99": stats.turn_us.value_at_quantile(0.99),

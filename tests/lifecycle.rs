@@ -12,7 +12,7 @@ use common::{
 };
 use shardlet::{
     AsyncContext, Coordinator, Exchange, Filter, Result, Router, Server, ShutdownPlan, StatusCode,
-    asynchronous, post,
+    asynchronous, handlers, post,
     routing::{HalfClose, Next},
     server::StartError,
 };
@@ -504,5 +504,37 @@ fn rule_l26_workers_outlive_exchanges() {
         assert!(started, "the job has begun");
         server.shutdown(ShutdownPlan::fast());
         assert_eq!(done.load(SeqCst), 1, "the job saw the end, and the end waited for the job");
+    });
+}
+
+/// The figures add up, and the longest callback has its name.
+#[test]
+fn rule_l27_the_longest_callback_is_named_and_the_sum_of_ends_is_right() {
+    each_driver(|driver| {
+        let (server, address) = serve(driver, |shard| {
+            handlers::admin::router(shard).route("/quick", |x: &mut Exchange| write!(x, "quick")).route(
+                "/blocks/{name}",
+                |x: &mut Exchange| {
+                    // Far longer than anything else here is held up, and below the watchdog's half second.
+                    std::thread::sleep(Duration::from_millis(300));
+                    write!(x, "slow")
+                },
+            )
+        });
+        let mut client = Client::connect(address);
+        for path in ["/quick", "/blocks/1", "/quick", "/nowhere"] {
+            client.get(path);
+        }
+        let stats: serde_json::Value = serde_json::from_str(client.get("/stats").text()).expect("JSON");
+        let runtime = &stats["shards"][0]["runtime"];
+        assert_eq!(runtime["longest_callback"], "handler /blocks/{name}", "{runtime}");
+        assert!(runtime["longest_callback_us"].as_u64() >= Some(290_000), "{runtime}");
+        let ends: u64 = stats["ends"].as_object().expect("ends").values().filter_map(|n| n.as_u64()).sum();
+        assert_eq!(
+            (ends, stats["live"].as_u64(), stats["started"].as_u64()),
+            (4, Some(1), Some(5)),
+            "{stats}"
+        );
+        server.shutdown(ShutdownPlan::fast());
     });
 }

@@ -343,3 +343,20 @@ fn idle_connections_are_small_and_cost_no_time() {
         drop((warm, idle));
     });
 }
+
+/// The log says which callback blocked a shard, and where the time went.
+#[test]
+fn rule_l27_a_callback_that_blocks_its_shard_is_named_in_the_log() {
+    for_each_driver(|driver| {
+        let server = demo(driver).start();
+        assert_eq!(server.connect().get("/block?ms=400").status, 200);
+        let told = wait_for(DEADLINE, || server.stderr().contains("blocked the shard"));
+        let log = server.stderr();
+        assert!(told && log.contains(": handler /block (4"), "{log}");
+        let line = log.lines().find(|line| line.contains("a turn took")).expect("the line");
+        assert!(
+            !std::path::Path::new("/proc/self/schedstat").exists() || line.contains(" ms on the core, "),
+            "{line}"
+        );
+    });
+}

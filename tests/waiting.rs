@@ -36,12 +36,13 @@ fn until(what: &str, condition: impl FnMut() -> bool) {
 }
 
 /// Waits for the next value and answers with it.
-fn wait_for_value(x: &mut Exchange, topic: &Topic<String>) {
+fn wait_for_value(x: &mut Exchange, topic: &Topic<String>) -> shardlet::Result<()> {
     x.start_async();
     topic.subscribe(x, topic.newest(), |x: &mut Exchange, delivery| {
         write!(x, "{}", delivery.items[0].value)?;
         x.complete()
-    });
+    })?;
+    Ok(())
 }
 
 #[test]
@@ -98,8 +99,9 @@ fn a_topic_reaches_those_who_wait_on_every_shard_and_leaves_nothing() {
         move |_: &shards::Shard| {
             let (topic, waiting) = (topic.clone(), waiting.clone());
             Router::new().route("/poll", move |x: &mut Exchange| {
-                wait_for_value(x, &topic);
+                wait_for_value(x, &topic)?;
                 waiting.fetch_add(1, Ordering::SeqCst);
+                Ok::<(), shardlet::Error>(())
             })
         }
     };

@@ -145,11 +145,13 @@ fn table() -> std::rc::Rc<Exchanges> {
         post: Arc::new(NoPost),
         workers: None,
         tasks_max: 4,
+        sleeps_max: 1024,
         marks: Default::default(),
         input_window: 64 * 1024,
         unacknowledged: Box::new(|_| None),
         peer: Box::new(|_| None),
         on_ready: Box::new(|_| {}),
+        name_callback: Box::new(|_| {}),
     })
 }
 

@@ -11,6 +11,7 @@ use crate::{
     shard::{Budgets, Parts, Shard, Siblings},
     sync::Arc,
     tasks::{JoinError, panic_message},
+    thread_times::this_thread,
     watchdog::Watchdog,
 };
 use std::{
@@ -304,6 +305,7 @@ impl Seed {
         };
         let _ = ready.send(Ok(()));
         let fall = Fall { id: shard.id(), siblings };
+        shard.handle_ref().shared().heartbeat.runs_on(this_thread());
         shard.clone().entered(|| {
             let result = match may_begin.recv() {
                 Ok(()) => begin(&shard, root),

@@ -290,7 +290,7 @@ impl<F: FnOnce(&Shard) + Send + 'static> Parcel for OnShard<F> {
     fn run(self) {
         // The inbox is drained by its own shard's loop and by nothing else.
         let shard = Shard::try_current().expect("messages run inside the shard's loop");
-        shard.timed(|| self.0(&shard));
+        shard.timed("message", || self.0(&shard));
     }
 }
 

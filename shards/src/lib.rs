@@ -28,6 +28,7 @@ mod sync;
 mod table;
 mod tasks;
 pub mod testing;
+mod thread_times;
 pub mod time;
 mod timers;
 mod watchdog;

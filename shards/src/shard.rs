@@ -12,6 +12,7 @@
 //! another: completions are queued by the driver and delivered from here.
 
 mod deliver;
+mod measure;
 #[cfg(all(test, not(loom)))]
 mod sleep_tests;
 mod stop;
@@ -45,6 +46,7 @@ use std::{
     time::Duration,
 };
 
+use measure::Measure;
 use stop::Stop;
 pub use stop::Stopped;
 
@@ -71,7 +73,7 @@ struct Inner {
     stop: RefCell<Stop>,
     going_down: Cell<bool>,
     stats: RefCell<ShardStats>,
-    longest_callback: Cell<Duration>,
+    measure: Measure,
     stages: Stages,
     budgets: Budgets,
     offload: Option<Arc<OffloadPool>>,
@@ -170,13 +172,13 @@ impl Shard {
                 alarm: RefCell::default(),
                 tasks,
                 inbox: parts.inbox,
+                measure: Measure::new(&parts.clock),
                 clock: parts.clock,
                 now: Cell::new(now),
                 depth: Cell::new(0),
                 stop: RefCell::default(),
                 going_down: Cell::new(false),
                 stats: RefCell::new(ShardStats::new()),
-                longest_callback: Cell::default(),
                 stages: Stages::default(),
                 budgets: parts.budgets,
                 offload: parts.offload,
@@ -292,7 +294,7 @@ impl Shard {
         stats.inbox_rejected = inbox.rejected();
         stats.sleeps = inbox.sleeps();
         stats.wakes = inbox.wakes();
-        stats.longest_callback = self.inner.longest_callback.get();
+        self.inner.measure.tell(&mut stats);
         stats.tasks = self.inner.tasks.live();
         stats.panics += self.inner.tasks.panics();
         stats.timers = self.timers().wheel.len();
@@ -356,7 +358,7 @@ impl Shard {
     }
 
     pub(crate) fn run_inline(&self, task: impl FnOnce(&Shard)) {
-        self.fenced(|| task(self));
+        self.fenced("task", || task(self));
     }
 
     pub(crate) fn note_stop_asked(&self) {
@@ -379,24 +381,9 @@ impl Shard {
         self.inner.clock.now()
     }
 
-    /// Runs a callback and measures it with the coarse clock.
-    #[inline]
-    pub(crate) fn timed(&self, callback: impl FnOnce()) {
-        let began = self.inner.clock.coarse_now();
-        callback();
-        self.note_callback(self.inner.clock.coarse_now().saturating_sub(began));
-    }
-
-    #[inline]
-    fn note_callback(&self, took: Duration) {
-        if took > self.inner.longest_callback.get() {
-            self.inner.longest_callback.set(took);
-        }
-    }
-
     /// Runs one callback: measured, and a panic ends the callback and nothing else.
-    fn fenced(&self, callback: impl FnOnce()) {
-        self.caught(|| self.timed(callback));
+    fn fenced(&self, kind: &'static str, callback: impl FnOnce()) {
+        self.caught(|| self.timed(kind, callback));
     }
 
     /// Runs callbacks; `None` if one of them panicked.
@@ -446,6 +433,7 @@ impl Shard {
         let began = self.inner.clock.now();
         self.inner.now.set(began);
         self.inner.handle.shared().heartbeat.turn_begins(began);
+        self.inner.measure.begin_turn(began);
         self.stage_ended(Stage::Enter);
         self.drain_inbox();
         self.stage_ended(Stage::Inbox);
@@ -508,7 +496,7 @@ impl Shard {
             match target {
                 TimerTarget::Waker(waker) => waker.wake(),
                 TimerTarget::Events(events, token) => {
-                    self.fenced(|| events.on_timer(self, token));
+                    self.fenced("timer", || events.on_timer(self, token));
                 }
                 TimerTarget::Accept(listener) => net::accept(self, listener),
             }
@@ -516,24 +504,7 @@ impl Shard {
         let now = self.now();
         let alarm = self.inner.alarm.borrow_mut().take_if(|alarm| alarm.at <= now);
         if let Some(Alarm { events, token, .. }) = alarm {
-            self.fenced(|| events.on_timer(self, token));
-        }
-    }
-
-    fn account_turn(&self, began: Duration) {
-        let took = self.inner.clock.now().saturating_sub(began);
-        let mut stats = self.inner.stats.borrow_mut();
-        stats.turns += 1;
-        stats.turn_us.saturating_record((took.as_nanos() / 1000) as u64);
-        stats.longest_turn = stats.longest_turn.max(took);
-        if took > self.inner.budgets.stall {
-            stats.stalls += 1;
-            drop(stats);
-            tracing::warn!(
-                shard = %self.id(),
-                "a turn took {} ms: a callback blocked the shard and every connection on it",
-                took.as_millis()
-            );
+            self.fenced("timer", || events.on_timer(self, token));
         }
     }
 
@@ -560,8 +531,8 @@ impl Shard {
         }
         self.inner.handle.shared().heartbeat.waits();
         self.inner.tasks.clear();
-        self.fenced(|| drop(self.inner.locals.take()));
-        self.fenced(|| Net::close_all(&self));
+        self.fenced("end of the shard", || drop(self.inner.locals.take()));
+        self.fenced("end of the shard", || Net::close_all(&self));
         Files::close_all(&self);
         let deadline = self.inner.clock.now() + within;
         while !(self.inner.net.is_empty() && self.inner.files.is_empty()) && self.inner.clock.now() < deadline
@@ -575,8 +546,8 @@ impl Shard {
         self.inner.inbox.discard();
         self.inner.tasks.clear();
         let timers = std::mem::replace(&mut self.timers().wheel, Wheel::new(0));
-        self.fenced(|| drop(timers));
-        self.fenced(|| drop(self.inner.locals.take()));
+        self.fenced("end of the shard", || drop(timers));
+        self.fenced("end of the shard", || drop(self.inner.locals.take()));
         let left = deadline.saturating_sub(self.inner.clock.now()).max(Duration::from_millis(50));
         self.driver().stop(left)
     }

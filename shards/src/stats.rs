@@ -36,6 +36,9 @@ pub struct ShardStats {
     /// The longest single callback or message, in steps of the coarse clock (1 to 10 ms); task polls are in
     /// [`ShardStats::longest_turn`] only.
     pub longest_callback: Duration,
+    /// Whose it was: what [`crate::Shard::name_callback`] was told, or its kind. Where several of one batch ran
+    /// between two readings of the clock it says so.
+    pub longest_callback_name: String,
     /// Tasks that are not over.
     pub tasks: usize,
     /// Timers that wait.
@@ -83,6 +86,7 @@ impl ShardStats {
             polls: 0,
             panics: 0,
             longest_callback: Duration::ZERO,
+            longest_callback_name: String::new(),
             tasks: 0,
             timers: 0,
             inbox_queued: 0,
@@ -122,6 +126,7 @@ impl ShardStats {
 pub(crate) struct Heartbeat {
     turn_began: AtomicUsize,
     stuck: AtomicUsize,
+    thread: AtomicUsize,
 }
 
 impl Heartbeat {
@@ -131,6 +136,16 @@ impl Heartbeat {
 
     pub(crate) fn waits(&self) {
         self.turn_began.store(0, Ordering::Relaxed);
+    }
+
+    /// The shard runs on this thread of the process.
+    pub(crate) fn runs_on(&self, thread: usize) {
+        self.thread.store(thread, Ordering::Relaxed);
+    }
+
+    /// Zero until it is known.
+    pub(crate) fn thread(&self) -> usize {
+        self.thread.load(Ordering::Relaxed)
     }
 
     /// The watchdog saw a turn that did not end.

@@ -180,9 +180,13 @@ impl Service {
             Callback::DoRequest => {
                 let route =
                     connection.pipeline.find(exchange).and_then(|entry| entry.target.route().cloned());
+                self.shard.name_callback("do_request");
                 self.enter(exchange, head, move |x: &mut Exchange| do_request(x, route))
             }
-            Callback::DoResponse => self.enter(exchange, head, do_response),
+            Callback::DoResponse => {
+                self.shard.name_callback("do_response");
+                self.enter(exchange, head, do_response)
+            }
             other => unreachable!("{other:?} is run by the exchange itself"),
         }
     }
@@ -214,6 +218,7 @@ impl Service {
         }
         match target {
             Target::Handler(route, handler) => {
+                self.shard.name_callback(route.handler_name());
                 if route.has_parameters() {
                     let path = redirected.as_deref().map_or_else(|| x.request().path().to_owned(), path_of);
                     self.router.set_parameters(route, &path, x);
@@ -299,6 +304,7 @@ impl Service {
     /// finds are answered so too: an application has one place for the look of its errors.
     fn answer_error(&self, x: &mut Exchange, status: StatusCode) -> Result<()> {
         let Some(handler) = self.router.failed_answer() else { return answer_plainly(x, status) };
+        self.shard.name_callback("error handler");
         x.response().set_status(status);
         handler.handle(x)
     }

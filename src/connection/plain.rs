@@ -47,6 +47,7 @@ impl Service {
             hush_client_gone: route.hush_client_gone,
             ..Begin::default()
         };
+        self.shard.name_callback(route.handler_name());
         let run = |x: &mut Exchange| handler.handle(x);
         let (core, head, answered) = self.exchanges.serve_plain(begin, HeadHolder::Loan(loan), run);
         let head = if answered && self.encode_plain(connection, &core, &plain) {

@@ -116,6 +116,7 @@ impl Service {
                 post: Arc::new(ShardPost::new(shard.handle())),
                 workers: options.workers,
                 tasks_max: options.limits.exchange_tasks_max,
+                sleeps_max: options.limits.exchange_sleeps_max,
                 marks: WaterMarks {
                     high: options.limits.exchange_output_high_water_bytes,
                     low: options.limits.exchange_output_low_water_bytes,
@@ -135,6 +136,10 @@ impl Service {
                         service.drive_ready();
                     }
                 }),
+                name_callback: {
+                    let shard = shard.clone();
+                    Box::new(move |name| shard.name_callback(name))
+                },
             });
             let mut template = HeadTemplate::new(&options.server_name, 0);
             for (name, value) in &options.common_fields {

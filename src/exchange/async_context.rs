@@ -5,9 +5,10 @@ use super::{
     CancelToken, Exchange, Exchanges, Outcome, Request, RequestExecutor,
     core::Core,
     executor::{self, Undelivered},
+    post::{Post, Workers},
     registry,
     shared::Shared,
-    table::{ExchangeId, Post, Workers},
+    table::ExchangeId,
 };
 use crate::error::{Error, Result};
 use std::{

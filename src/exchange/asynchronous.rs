@@ -1,12 +1,20 @@
 //! Handlers that await. The future owns its handle on the exchange, is polled as a callback of the exchange on its
 //! shard, and is dropped there when the end is decided (L-16). Correctness never depends on its being polled.
 
-use super::{Exchange, Outcome, Read, core::LocalFuture, executor, handoff, run::finish_future};
+use super::{
+    Exchange, Outcome, Read,
+    core::{Core, LocalFuture},
+    counters::up,
+    executor, handoff,
+    run::finish_future,
+};
 use crate::error::{Error, Result};
 use bytes::Bytes;
+use shards::Key;
 use std::{
     fmt,
     future::{Future, poll_fn},
+    pin::Pin,
     rc::Rc,
     task::{Context, Poll, Waker},
     time::Duration,
@@ -66,21 +74,14 @@ impl Exchange {
         Exchange::new(self.core.clone(), head)
     }
 
-    /// Waits on the shard's timer.
-    pub fn sleep(&mut self, time: Duration) -> impl Future<Output = ()> + use<> {
-        let core = self.core.clone();
-        let until = core.hub.now.get() + time;
-        let mut asked = false;
-        poll_fn(move |_| {
-            if core.hub.now.get() >= until {
-                return Poll::Ready(());
-            }
-            if !std::mem::replace(&mut asked, true) {
-                core.with_rare(|rare| rare.push_sleep(until));
-                core.timer_dirty.set(true);
-            }
-            Poll::Pending
-        })
+    /// Waits on the shard's timer. An exchange may wait for many at once (the first of several futures, say), up to
+    /// `exchange_sleeps_max`; one that is dropped makes room.
+    ///
+    /// # Errors
+    /// `LimitReached` beyond that; `Stale` if it is awaited after its exchange has ended.
+    pub fn sleep(&mut self, time: Duration) -> impl Future<Output = Result<()>> + use<> {
+        let until = self.core.hub.now.get() + time;
+        Sleep { core: self.core.clone(), key: self.core.key.get(), until, is_listed: false }
     }
 
     /// Runs `work` on the worker pool and waits for its result; the wait is dropped with the exchange.
@@ -135,3 +136,51 @@ impl Exchange {
         .await
     }
 }
+
+/// A moment that the future of an exchange waits for.
+struct Sleep {
+    core: Rc<Core>,
+    /// Whose sleep it is: the core may be another's by the time it is looked at.
+    key: Key,
+    until: Duration,
+    /// The exchange's timer knows of it.
+    is_listed: bool,
+}
+
+impl Future for Sleep {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<()>> {
+        let core = &self.core;
+        if core.key.get() != self.key {
+            return Poll::Ready(Err(Error::Stale));
+        }
+        if core.hub.now.get() >= self.until {
+            return Poll::Ready(Ok(()));
+        }
+        if !self.is_listed {
+            if !core.with_rare(|rare| rare.push_sleep(self.until, core.hub.sleeps_max)) {
+                core.hub.counters.update(|c| up(&mut c.sleeps_refused));
+                tracing::debug!(reason = SLEEPS_LIMIT, "sleep refused");
+                return Poll::Ready(Err(Error::LimitReached { limit: SLEEPS_LIMIT }));
+            }
+            core.timer_dirty.set(true);
+            self.is_listed = true;
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if self.is_listed && self.core.key.get() == self.key {
+            self.core.if_rare(|rare| {
+                rare.drop_sleep(self.until);
+                Some(())
+            });
+        }
+    }
+}
+
+/// The name of the bound on an exchange's sleeps.
+const SLEEPS_LIMIT: &str = "exchange_sleeps_max";

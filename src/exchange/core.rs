@@ -37,6 +37,7 @@ pub(crate) struct Hub {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) marks: Rc<WaterMarks>,
     pub(crate) input_window: usize,
+    pub(crate) sleeps_max: u32,
     /// Bytes of a stream that the kernel has and the peer has not acknowledged.
     pub(crate) unacknowledged: Box<dyn Fn(u64) -> Option<u64>>,
     /// The address of a stream's peer.
@@ -88,9 +89,22 @@ impl Rare {
         self.tasks.as_ref().is_some_and(|tasks| !tasks.is_empty())
     }
 
-    /// The future waits until then.
-    pub(crate) fn push_sleep(&mut self, until: Duration) {
-        push_first(self.sleeps.get_or_insert_default(), until);
+    /// The future waits until then. False, and nothing done, if it waits for `most` moments already.
+    pub(crate) fn push_sleep(&mut self, until: Duration, most: u32) -> bool {
+        let sleeps = self.sleeps.get_or_insert_default();
+        let fits = sleeps.len() < most as usize;
+        if fits {
+            push_first(sleeps, until);
+        }
+        fits
+    }
+
+    /// Nobody waits for that moment any more.
+    pub(crate) fn drop_sleep(&mut self, until: Duration) {
+        let Some(sleeps) = &mut self.sleeps else { return };
+        if let Some(at) = sleeps.iter().position(|other| *other == until) {
+            sleeps.swap_remove(at);
+        }
     }
 
     /// Forgets the sleeps that are over at `now`. Gives whether there were any.

@@ -45,6 +45,10 @@ pub struct Snapshot {
     pub slow_client_cuts: u64,
     /// Messages dropped by the slow-client policy.
     pub messages_dropped: u64,
+    /// Subscriptions that a topic refused because it had enough of them on this shard.
+    pub subscriptions_refused: u64,
+    /// Sleeps refused because the exchange had enough of them.
+    pub sleeps_refused: u64,
     /// Callbacks run.
     pub callbacks: u64,
 }
@@ -82,6 +86,8 @@ impl Snapshot {
         self.panics += other.panics;
         self.slow_client_cuts += other.slow_client_cuts;
         self.messages_dropped += other.messages_dropped;
+        self.subscriptions_refused += other.subscriptions_refused;
+        self.sleeps_refused += other.sleeps_refused;
         self.callbacks += other.callbacks;
     }
 }

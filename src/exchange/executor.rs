@@ -3,8 +3,8 @@
 use super::{
     AsyncContext, Exchange, Outcome,
     async_context::{Content, ContextCore, Parcel, Task, Work},
+    post::{Refusal, WorkerJob},
     registry,
-    table::{Refusal, WorkerJob},
 };
 use crate::error::{EndReason, Error, Result};
 use std::{

@@ -100,12 +100,12 @@ pub use listeners::{ReadListener, WriteListener};
 pub use live::LiveExchange;
 pub use multipart::{Form, MultipartDecoder, MultipartEvent, Part, PartHead};
 pub use output::{ByteCounts, Chunk, SlowClient, WaterMarks};
-pub use post::ShardPost;
+pub use post::{Post, Refusal, ShardPost, WorkerJob, Workers};
 pub use request::Request;
 pub use response::Response;
-pub use table::{ExchangeId, Exchanges, Post, Refusal, TableOptions, WorkerJob, Workers};
+pub use table::{ExchangeId, Exchanges, TableOptions};
 pub use text::Utf8Decoder;
-pub use topic::{Delivery, Item, PublishError, Published, Subscription, Topic};
+pub use topic::{Delivery, Item, PublishError, Published, SUBSCRIBERS_MAX, Subscription, Topic};
 
 use crate::error::{Error, Result};
 

@@ -1,10 +1,42 @@
-//! The runtime's handle as the way in: parcels for exchanges travel in the shard's inbox.
+//! The ways between exchanges and other threads: parcels come in through the shard's inbox, jobs go out to a pool. The
+//! runtime's handle is the way in.
 
-use super::{
-    async_context::Parcel,
-    table::{Post, Refusal},
-};
+use super::async_context::Parcel;
 use shards::{DeliveryError, ShardHandle};
+
+/// Why a parcel was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The shard's inbox is full.
+    Full,
+    /// The shard is stopping or gone.
+    Stopping,
+}
+
+/// The way to a shard from any thread. The runtime's handle implements it; tests have their own.
+pub trait Post: Send + Sync {
+    /// Sends a parcel to be opened on the shard. Wake-ups are at most one for each exchange and must be taken
+    /// whenever the shard is not stopping.
+    ///
+    /// # Errors
+    /// The parcel, and why it was not taken.
+    fn post(&self, parcel: Parcel) -> Result<(), (Parcel, Refusal)>;
+
+    /// Whether the calling thread is the shard.
+    fn is_current(&self) -> bool;
+}
+
+/// A job for a worker thread.
+pub type WorkerJob = Box<dyn FnOnce() + Send>;
+
+/// The pool behind `start` and `blocking` (L-24).
+pub trait Workers: Send + Sync {
+    /// Queues a job.
+    ///
+    /// # Errors
+    /// The job, when the queue is full or the pool is closed.
+    fn start(&self, job: WorkerJob) -> Result<(), WorkerJob>;
+}
 
 /// Posts to a shard of the runtime.
 #[derive(Debug, Clone)]

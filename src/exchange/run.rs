@@ -2,7 +2,7 @@
 //! A listener is taken out of the exchange for the time of its call and put back unless it has replaced itself.
 
 use super::{
-    Exchange, Exchanges,
+    Exchange, Exchanges, Outcome,
     async_context::{Queued, Work},
     core::{Core, LocalFuture},
     counters::{down, up},
@@ -49,7 +49,7 @@ impl Exchanges {
         if hook.is_none() && guardian.is_none() {
             return nothing_to_run(core);
         }
-        self.run_fenced(core, owned_head(core), |x| {
+        self.run_named("on_error", core, |x| {
             let own = hook.map(|hook| catch_unwind(AssertUnwindSafe(|| hook(x, reason))));
             let outer = guardian.map_or(Ok(()), |guardian| guardian.on_error(x, reason));
             joined(own, outer)
@@ -63,7 +63,7 @@ impl Exchanges {
         if own.is_none() && guardian.is_none() {
             return nothing_to_run(core);
         }
-        self.run_fenced(core, owned_head(core), |x| {
+        self.run_named("on_complete", core, |x| {
             let own = own.map(|hook| catch_unwind(AssertUnwindSafe(|| hook(x, reason))));
             if let Some(guardian) = guardian {
                 guardian.on_complete(x, reason);
@@ -72,13 +72,24 @@ impl Exchanges {
         });
     }
 
+    /// A callback of this kind, named for what measures it.
+    fn run_named<O: Outcome>(
+        &self,
+        kind: &'static str,
+        core: &Rc<Core>,
+        callback: impl FnOnce(&mut Exchange) -> O,
+    ) {
+        (self.name_callback)(kind);
+        self.run_fenced(core, owned_head(core), callback);
+    }
+
     fn run_timeout(&self, core: &Rc<Core>) {
         let mut hook = core.if_rare(|rare| rare.listeners.on_timeout.take());
         let guardian = guardian_of(core);
         if hook.is_none() && guardian.is_none() {
             return nothing_to_run(core);
         }
-        self.run_fenced(core, owned_head(core), |x| {
+        self.run_named("on_timeout", core, |x| {
             if let Some(hook) = &mut hook {
                 hook(x)?;
             }
@@ -103,7 +114,7 @@ impl Exchanges {
             let decides = core.state().phase == Phase::Deciding;
             return self.run_guardian(core, decides, |guardian, x| guardian.on_content(x));
         };
-        self.run_fenced(core, owned_head(core), |x| match callback {
+        self.run_named("read listener", core, |x| match callback {
             Callback::AllDataRead => listener.on_all_data_read(x),
             _ => listener.on_data_available(x),
         });
@@ -119,7 +130,7 @@ impl Exchanges {
             let holds = core.state().phase == Phase::Responding;
             return self.run_guardian(core, holds, |guardian, x| guardian.on_writable(x));
         };
-        self.run_fenced(core, owned_head(core), |x| listener.on_write_possible(x));
+        self.run_named("write listener", core, |x| listener.on_write_possible(x));
         let left = core.with_rare(|rare| put_back(&mut rare.listeners.more().write, listener));
         drop_left(self, left);
     }
@@ -133,7 +144,7 @@ impl Exchanges {
     ) {
         match guardian_of(core).filter(|_| is_in_charge) {
             Some(guardian) => {
-                self.run_fenced(core, owned_head(core), |x| call(guardian, x));
+                self.run_named("coordinator", core, |x| call(guardian, x));
             }
             None => nothing_to_run(core),
         }
@@ -148,7 +159,7 @@ impl Exchanges {
         let Some((read, write)) = listeners.filter(|(read, write)| read.is_some() || write.is_some()) else {
             return nothing_to_run(core);
         };
-        self.run_fenced(core, owned_head(core), |x| {
+        self.run_named("on_error of a body listener", core, |x| {
             if let Some(mut read) = read {
                 read.on_error(x, reason);
             }
@@ -179,7 +190,7 @@ impl Exchanges {
             self.hub.latencies.borrow_mut().handed_over(sent.elapsed());
         }
         self.hub.counters.update(|c| up(&mut c.executor_active));
-        self.run_fenced(core, owned_head(core), |x| match task.work {
+        self.run_named("task", core, |x| match task.work {
             Work::Local(run) => run(x),
             Work::Sent(job, context) => {
                 context.shared.release();
@@ -279,7 +290,7 @@ impl Exchanges {
         let context = core.context(&owned_head(core));
         let waker = Waker::from(context);
         let mut kept = None;
-        self.run_fenced(core, owned_head(core), |x| {
+        self.run_named("poll of a handler", core, |x| {
             match future.as_mut().poll(&mut Context::from_waker(&waker)) {
                 Poll::Ready(result) => finish_future(x, result),
                 Poll::Pending => {

@@ -10,16 +10,18 @@
 
 use super::{
     Exchange, Outcome,
-    async_context::{Gateway, Parcel},
+    async_context::Gateway,
     core::{Core, Hub},
     counters::{Counters, Snapshot, down, up},
     executor::WORKER_QUEUE_LIMIT,
     latencies::Latencies,
     life::{self, Action, Callback, Event, Intents, Phase, Wait},
     output::WaterMarks,
+    post::{Post, Workers},
     registry,
     request::HeadHolder,
     run::drop_quietly,
+    topic::SUBSCRIBERS_LIMIT,
 };
 use crate::error::{EndReason, Error};
 use shards::{Key, Table};
@@ -45,40 +47,6 @@ pub struct ExchangeId {
     pub key: Key,
 }
 
-/// Why a parcel was not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// The shard's inbox is full.
-    Full,
-    /// The shard is stopping or gone.
-    Stopping,
-}
-
-/// The way to a shard from any thread. The runtime's handle implements it; tests have their own.
-pub trait Post: Send + Sync {
-    /// Sends a parcel to be opened on the shard. Wake-ups are at most one for each exchange and must be taken
-    /// whenever the shard is not stopping.
-    ///
-    /// # Errors
-    /// The parcel, and why it was not taken.
-    fn post(&self, parcel: Parcel) -> Result<(), (Parcel, Refusal)>;
-
-    /// Whether the calling thread is the shard.
-    fn is_current(&self) -> bool;
-}
-
-/// A job for a worker thread.
-pub type WorkerJob = Box<dyn FnOnce() + Send>;
-
-/// The pool behind `start` and `blocking` (L-24).
-pub trait Workers: Send + Sync {
-    /// Queues a job.
-    ///
-    /// # Errors
-    /// The job, when the queue is full or the pool is closed.
-    fn start(&self, job: WorkerJob) -> Result<(), WorkerJob>;
-}
-
 /// How a table is made.
 pub struct TableOptions {
     /// The shard's number.
@@ -89,6 +57,8 @@ pub struct TableOptions {
     pub workers: Option<Arc<dyn Workers>>,
     /// Tasks that may wait for one exchange.
     pub tasks_max: u32,
+    /// Sleeps that one exchange may wait for at once.
+    pub sleeps_max: u32,
     /// Bounds of an exchange's output queue, unless it sets its own.
     pub marks: WaterMarks,
     /// Body bytes that may wait for a reader before the connection stops reading.
@@ -100,6 +70,8 @@ pub struct TableOptions {
     /// Called outside all callbacks when an exchange has become ready by another way than its connection:
     /// drive everything that `next_ready` gives.
     pub on_ready: Box<dyn Fn(&Exchanges)>,
+    /// Told the kind of a callback before it runs here: for what measures them (L-27).
+    pub name_callback: Box<dyn Fn(&'static str)>,
 }
 
 impl fmt::Debug for TableOptions {
@@ -159,6 +131,7 @@ pub struct Exchanges {
     /// The core that has served last on the short way. It keeps its slot, under a name that nobody knows yet.
     pub(super) warm: Cell<Option<Rc<Core>>>,
     on_ready: Box<dyn Fn(&Exchanges)>,
+    pub(super) name_callback: Box<dyn Fn(&'static str)>,
     driving: Cell<bool>,
 }
 
@@ -175,6 +148,7 @@ impl Exchanges {
                 tasks_max: options.tasks_max,
                 rejected: AtomicU64::new(0),
             }),
+            sleeps_max: options.sleeps_max,
             marks: Rc::new(options.marks),
             input_window: options.input_window,
             unacknowledged: options.unacknowledged,
@@ -191,6 +165,7 @@ impl Exchanges {
             pool: RefCell::default(),
             warm: Cell::default(),
             on_ready: options.on_ready,
+            name_callback: options.name_callback,
             driving: Cell::new(false),
         });
         registry::add(table_id, &exchanges);
@@ -332,7 +307,9 @@ impl Exchanges {
             Ok(Err(Error::Ended(_))) if core.check_live().is_err() => life::Outcome::Returned,
             Ok(Err(error)) => {
                 let reason = match error {
-                    Error::LimitReached { limit: WORKER_QUEUE_LIMIT } => EndReason::Overload,
+                    Error::LimitReached { limit: WORKER_QUEUE_LIMIT | SUBSCRIBERS_LIMIT } => {
+                        EndReason::Overload
+                    }
                     _ => EndReason::HandlerFailed,
                 };
                 if let Some(status) = request_fault(&error) {

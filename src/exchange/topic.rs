@@ -9,9 +9,10 @@ use super::{
     AsyncContext, Exchange, Outcome, Parcel, Refusal,
     async_context::{Content, Gateway},
     core::push_first,
+    counters::up,
     registry,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 use shards::{Key, Table};
 use std::{
     any::Any,
@@ -84,6 +85,8 @@ pub struct Subscription(u64);
 struct Shared<T> {
     id: u64,
     retain: usize,
+    /// Subscriptions that each shard may have.
+    subscribers_max: usize,
     log: Mutex<Log<T>>,
 }
 
@@ -108,6 +111,13 @@ struct Member {
     message: u64,
 }
 
+/// Subscriptions that a topic may have on each shard unless it is made with another bound. Each is a waiting request
+/// with a connection of its own: more than a shard's share of the connections a machine can hold.
+pub const SUBSCRIBERS_MAX: usize = 1 << 17;
+
+/// The name of that bound.
+pub(crate) const SUBSCRIBERS_LIMIT: &str = "topic_subscribers_max";
+
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 fn next_id() -> u64 {
@@ -115,11 +125,18 @@ fn next_id() -> u64 {
 }
 
 impl<T: Send + Sync + 'static> Topic<T> {
-    /// A topic that retains its last `retain` values, at least one.
+    /// A topic that retains its last `retain` values, at least one, and has up to [`SUBSCRIBERS_MAX`] subscriptions
+    /// on each shard.
     pub fn new(retain: usize) -> Self {
+        Topic::with_subscribers_max(retain, SUBSCRIBERS_MAX)
+    }
+
+    /// The same with another bound for the subscriptions on each shard.
+    pub fn with_subscribers_max(retain: usize, subscribers_max: usize) -> Self {
         let kept = Kept { newest: 0, items: VecDeque::new() };
         let log = Mutex::new(Log { kept, members: Vec::new() });
-        Topic { shared: Arc::new(Shared { id: next_id(), retain: retain.max(1), log }) }
+        let retain = retain.max(1);
+        Topic { shared: Arc::new(Shared { id: next_id(), retain, subscribers_max, log }) }
     }
 
     /// Publishes a value, from any thread. Never blocks on a shard.
@@ -171,14 +188,23 @@ impl<T: Send + Sync + 'static> Topic<T> {
     /// out (the client is older than this process) counts as [`Topic::newest`].
     ///
     /// The exchange must wait (`start_async`, or a coordinator's `do_request`). The subscription ends with it.
+    ///
+    /// # Errors
+    /// `LimitReached` when the shard has as many subscriptions to the topic as it may: returned from a callback, it
+    /// is answered with 503.
     pub fn subscribe<O: Outcome>(
         &self,
         x: &mut Exchange,
         after: u64,
         mut deliver: impl FnMut(&mut Exchange, Delivery<T>) -> O + 'static,
-    ) -> Subscription {
+    ) -> Result<Subscription> {
         let context = x.context();
         let local = Local::of(&self.shared, &context);
+        if local.subscribers.borrow().len() >= self.shared.subscribers_max {
+            x.core.hub.counters.update(|c| up(&mut c.subscriptions_refused));
+            tracing::debug!(reason = SUBSCRIBERS_LIMIT, "subscription refused");
+            return Err(Error::LimitReached { limit: SUBSCRIBERS_LIMIT });
+        }
         local.refresh(|_| ());
         let subscriber = Rc::new(Subscriber {
             context,
@@ -194,7 +220,7 @@ impl<T: Send + Sync + 'static> Topic<T> {
         let mut seats = x.take_attribute::<Seats>().unwrap_or_default();
         push_first(&mut seats.0, (subscription, Box::new(Seat { local, key })));
         x.set_attribute(seats);
-        subscription
+        Ok(subscription)
     }
 }
 

@@ -91,6 +91,25 @@ const HAND_OVER: Shape = Shape {
     bounds: &[10, 50, 100, 500, 1_000, 5_000, 10_000, 50_000, 100_000, 1_000_000],
 };
 
+const WORKER_HAND_OVER: Shape = Shape {
+    name: "workers_hand_over_seconds",
+    help: "From start to the beginning of the job on its thread",
+    per_second: 1e9,
+    bounds: &[
+        10_000,
+        50_000,
+        100_000,
+        500_000,
+        1_000_000,
+        5_000_000,
+        10_000_000,
+        50_000_000,
+        100_000_000,
+        1_000_000_000,
+        10_000_000_000,
+    ],
+};
+
 const ENDED_AGE: Shape = Shape {
     name: "exchanges_async_ended_age_seconds",
     help: "Age at the end of exchanges that ended asynchronous",
@@ -159,6 +178,14 @@ impl Collector for Figures {
             s.pending_write_bytes
         })?;
         self.connections(out)?;
+        self.counter(out, "subscriptions_refused", "Subscriptions that a topic had no room for", |s| {
+            s.life_cycle.subscriptions_refused
+        })?;
+        self.counter(out, "sleeps_refused", "Sleeps that an exchange had no room for", |s| {
+            s.life_cycle.sleeps_refused
+        })?;
+        self.files(out)?;
+        self.workers(out)?;
         self.named(out, "requests_rejected", "Refused requests by reason", |s| s.rejects())?;
         self.named(out, "connections_cut", "Connections cut by a limit", |s| s.cuts())?;
         self.runtime(out)
@@ -196,9 +223,73 @@ impl Figures {
         self.gauge(out, "shard_longest_callback_microseconds", "The longest callback or message", |s| {
             u64::try_from(s.runtime.longest_callback.as_micros()).unwrap_or(u64::MAX)
         })?;
+        self.longest_callbacks(out)?;
         self.counter(out, "shard_buffer_shortages", "Receives that waited for a buffer", |s| {
             s.runtime.buffer_shortages
         })
+    }
+
+    /// Whose the longest callback was, beside its length: names are routes and kinds of this program.
+    fn longest_callbacks(&self, out: &mut DescriptorEncoder<'_>) -> Encoded {
+        let (name, help) = ("shard_longest_callback_info", "Whose the longest callback was");
+        let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for snapshot in &self.0 {
+            let callback = snapshot.runtime.longest_callback_name.clone();
+            let labels = [("shard", snapshot.shard.to_string()), ("callback", callback)];
+            ConstGauge::new(1_i64).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    fn files(&self, out: &mut DescriptorEncoder<'_>) -> Encoded {
+        self.counter(out, "files_cache_hits", "Files answered from what was kept", |s| s.files.cache_hits)?;
+        self.counter(out, "files_cache_misses", "Files of which nothing young enough was kept", |s| {
+            s.files.cache_misses
+        })?;
+        self.counter(out, "files_compressions", "Files coded on the fly", |s| s.files.compressions)?;
+        self.counter(out, "files_compressions_refused", "Files sent plain for want of room to code", |s| {
+            s.files.compressions_refused
+        })
+    }
+
+    /// The pool is the server's, not a shard's: no label says one.
+    fn workers(&self, out: &mut DescriptorEncoder<'_>) -> Encoded {
+        let Some(pool) = self.0.iter().find_map(|snapshot| snapshot.workers.as_ref()) else { return Ok(()) };
+        let gauges = [
+            ("workers_threads", "Worker threads", pool.threads),
+            ("workers_active", "Jobs that run", pool.active),
+            ("workers_queued", "Jobs that wait", pool.queued),
+            ("workers_queue_max", "Jobs that may wait", pool.queue_max),
+            ("workers_high_water", "The most jobs that ever waited", pool.high_water),
+        ];
+        for (name, help, value) in gauges {
+            let value = i64::try_from(value).unwrap_or(i64::MAX);
+            ConstGauge::new(value).encode(out.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+        }
+        let counters = [
+            ("workers_completed", "Jobs that ended", pool.completed),
+            ("workers_rejected_full", "Jobs refused by a full queue", pool.rejected_full),
+            ("workers_rejected_closed", "Jobs refused by a closed pool", pool.rejected_closed),
+            ("workers_dropped", "Jobs dropped unrun at the end", pool.dropped),
+            ("workers_panics", "Jobs that panicked", pool.panics),
+            (
+                "workers_context_values_refused",
+                "Values that a job's context had no room for",
+                pool.context_values_refused,
+            ),
+        ];
+        for (name, help, value) in counters {
+            ConstCounter::new(value).encode(out.encode_descriptor(
+                name,
+                help,
+                None,
+                MetricType::Counter,
+            )?)?;
+        }
+        let shape = &WORKER_HAND_OVER;
+        let (sum, count, buckets) = shape.buckets(&pool.hand_over);
+        let mut encoder = out.encode_descriptor(shape.name, shape.help, None, MetricType::Histogram)?;
+        encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
     }
 
     fn counter(

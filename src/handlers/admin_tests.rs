@@ -10,7 +10,7 @@ use std::{
 };
 
 /// Figures of the life cycle and their metrics. Objects of percentiles are one distribution.
-const METRICS: [(&str, &str); 20] = [
+const METRICS: [(&str, &str); 22] = [
     ("started", "exchanges_started_total"),
     ("live", "exchanges_live"),
     ("ends", "exchanges_ended_total"),
@@ -29,6 +29,8 @@ const METRICS: [(&str, &str); 20] = [
     ("slow_client_cuts", "slow_client_cuts_total"),
     ("continues_sent", "continues_sent_total"),
     ("continues_refused", "continues_refused_total"),
+    ("subscriptions_refused", "subscriptions_refused_total"),
+    ("sleeps_refused", "sleeps_refused_total"),
     ("panics", "panics_total"),
     ("connections", "connections"),
 ];
@@ -80,7 +82,24 @@ fn l_27_every_figure_of_the_life_cycle_has_a_metric() {
     }
     assert!(metrics.contains("\nshardlet_shard_longest_callback_microseconds{shard=\"0\"} "), "{metrics}");
     assert!(metrics.contains("# TYPE shardlet_exchanges_parked gauge"), "{metrics}");
+    assert!(metrics.contains("\nshardlet_shard_longest_callback_info{shard=\"0\",callback="), "{metrics}");
     assert!(shown["shards"][0]["runtime"]["longest_callback_us"].is_u64(), "{shown}");
+    assert!(shown["shards"][0]["runtime"]["longest_callback"].is_string(), "{shown}");
+    for name in shown["files"].as_object().expect("an object").keys() {
+        assert!(
+            metrics.contains(&format!("\nshardlet_files_{name}_total{{shard=\"0\"}} 0\n")),
+            "{name}: {metrics}"
+        );
+    }
+    for name in shown["workers"].as_object().expect("an object").keys() {
+        let is_there = match name.as_str() {
+            "hand_over_us" => metrics.contains("\nshardlet_workers_hand_over_seconds_count "),
+            name => {
+                ["", "_total"].iter().any(|end| metrics.contains(&format!("\nshardlet_workers_{name}{end} ")))
+            }
+        };
+        assert!(is_there, "{name}: {metrics}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 mod coordinator;
 mod filter;
 mod handler;
+mod names;
 mod path;
 mod router;
 mod throttle;

@@ -4,6 +4,7 @@ use super::{
     coordinator::Coordinator,
     filter::Filter,
     handler::{Endpoint, Handler, IntoEndpoint},
+    names,
     path::normalised,
 };
 use crate::{
@@ -27,6 +28,8 @@ type MakeCoordinator = dyn Fn() -> Box<dyn Coordinator>;
 /// One pattern with its handlers and what is particular to it.
 pub struct Route {
     pattern: String,
+    /// What its handlers are called where callbacks are measured (L-27).
+    handler_name: &'static str,
     pub(crate) endpoint: Endpoint,
     pub(crate) filters: Vec<Filter>,
     pub(crate) make_coordinator: Option<Rc<MakeCoordinator>>,
@@ -85,6 +88,7 @@ impl Route {
     fn new(pattern: &str) -> Self {
         Route {
             pattern: pattern.to_owned(),
+            handler_name: names::name(format!("handler {pattern}")),
             endpoint: Endpoint::default(),
             filters: Vec::new(),
             make_coordinator: None,
@@ -385,6 +389,10 @@ impl Route {
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.filters.is_empty() && self.make_coordinator.is_none() && !self.has_parameters
+    }
+
+    pub(crate) fn handler_name(&self) -> &'static str {
+        self.handler_name
     }
 
     pub(crate) fn has_parameters(&self) -> bool {

@@ -4,15 +4,33 @@
 //! of the job and for no longer: a context can be made current for the time of a call and in no other way, so a
 //! worker thread between two jobs has an empty one.
 
+use crate::error::{Error, Result};
 use std::{
     any::{Any, TypeId},
     cell::RefCell,
     fmt,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 thread_local! {
     static CURRENT: RefCell<JobContext> = const { RefCell::new(JobContext::EMPTY) };
+}
+
+/// Values that one context may have: each is copied with it, and looked for one after the other.
+pub const VALUES_MAX: usize = 64;
+
+/// The name of that bound.
+const VALUES_LIMIT: &str = "context_values_max";
+
+/// Values refused in this process: contexts belong to no shard and no pool.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// How many values were refused.
+pub(super) fn refused() -> u64 {
+    REFUSED.load(Ordering::Relaxed)
 }
 
 /// A copy of what a job should know, cheap to clone, for any thread.
@@ -53,11 +71,18 @@ impl JobContext {
     }
 
     /// Sets the value of this type, in place of one that was there.
-    #[must_use]
-    pub fn with_value<T: Any + Send + Sync>(mut self, value: T) -> Self {
+    ///
+    /// # Errors
+    /// `LimitReached` beyond [`VALUES_MAX`] values: each job copies them.
+    pub fn with_value<T: Any + Send + Sync>(mut self, value: T) -> Result<Self> {
         self.values.retain(|(id, _)| *id != TypeId::of::<T>());
+        if self.values.len() >= VALUES_MAX {
+            REFUSED.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(reason = VALUES_LIMIT, "value of a job's context refused");
+            return Err(Error::LimitReached { limit: VALUES_LIMIT });
+        }
         self.values.push((TypeId::of::<T>(), Arc::new(value)));
-        self
+        Ok(self)
     }
 
     /// The trace id.

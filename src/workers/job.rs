@@ -46,6 +46,8 @@ pub struct PoolSnapshot {
     pub dropped: u64,
     /// Jobs that panicked; their threads went on.
     pub panics: u64,
+    /// Values that contexts of jobs had no room for, in the whole process.
+    pub context_values_refused: u64,
     /// Nanoseconds from `start` to the beginning of the job on its thread.
     pub hand_over: Histogram<u64>,
 }
@@ -155,6 +157,7 @@ impl Figures {
             rejected_closed: self.rejected_closed.load(Ordering::Relaxed),
             dropped: self.dropped.load(Ordering::Relaxed),
             panics: self.panics.load(Ordering::Relaxed),
+            context_values_refused: super::context::refused(),
             hand_over: lock(&self.hand_over).clone(),
         }
     }

@@ -10,6 +10,6 @@ mod pool;
 #[cfg(test)]
 mod tests;
 
-pub use context::JobContext;
+pub use context::{JobContext, VALUES_MAX};
 pub use job::PoolSnapshot;
 pub use pool::{Drained, PoolOptions, WorkerPool};

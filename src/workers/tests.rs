@@ -1,7 +1,7 @@
 //! The pool with real threads; every wait is for a condition, with a deadline.
 
 use super::{Drained, JobContext, PoolOptions, WorkerPool};
-use crate::exchange::Workers;
+use crate::{error::Error, exchange::Workers};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::{
     sync::{
@@ -85,7 +85,7 @@ fn l_24_threads_are_named_and_bounded() {
 #[test]
 fn l_24_a_probe_after_a_job_reads_an_empty_context() {
     let pool = pool(1, 8);
-    let context = JobContext::new().with_trace_id("t-1").with_tenant("acme").with_value(7_u64);
+    let context = JobContext::new().with_trace_id("t-1").with_tenant("acme").with_value(7_u64).unwrap();
     let read = || {
         let context = JobContext::current();
         (context.trace_id().map(str::to_owned), context.tenant().map(str::to_owned), context.value::<u64>())
@@ -105,10 +105,34 @@ fn l_24_a_probe_after_a_job_reads_an_empty_context() {
 
 #[test]
 fn a_context_keeps_one_value_of_each_type() {
-    let context = JobContext::new().with_value(1_u8).with_value("a").with_value(2_u8);
+    let context = JobContext::new().with_value(1_u8).unwrap().with_value("a").unwrap();
+    let context = context.with_value(2_u8).unwrap();
     assert_eq!((context.value::<u8>(), context.value::<&str>()), (Some(Arc::new(2)), Some(Arc::new("a"))));
     assert_eq!(context.value::<u16>(), None);
     assert_eq!(context.carry_with(|n: u8| n + *JobContext::current().value::<u8>().unwrap())(3), 5);
+}
+
+/// Types as many as there are bits.
+struct Numbered<const N: usize>;
+
+macro_rules! with_numbered {
+    ($context:expr, $($number:literal)*) => {{
+        let context = $context;
+        $(let context = context.with_value(Numbered::<$number>).unwrap();)*
+        context
+    }};
+}
+
+#[test]
+fn a_context_has_so_many_values_and_refuses_the_next() {
+    let context = with_numbered!(JobContext::new(), 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21);
+    let context = with_numbered!(context, 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42);
+    let context = with_numbered!(context, 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63);
+    let before = pool(1, 8).snapshot().context_values_refused;
+    let refused = context.clone().with_value("one more");
+    assert!(matches!(refused, Err(Error::LimitReached { limit: "context_values_max" })));
+    assert_eq!(pool(1, 8).snapshot().context_values_refused, before + 1);
+    assert!(context.with_value(Numbered::<63>).is_ok(), "in place of the one of its type");
 }
 
 #[test]

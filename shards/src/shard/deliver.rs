@@ -43,12 +43,13 @@ impl Shard {
             let Some(completion) = self.driver().next() else { return };
             delivery.budget.set(delivery.budget.get() - 1);
             delivery.owner.set(completion.owner);
+            self.inner.measure.begin_callback("");
             if !Net::deliver(self, completion) {
                 delivery.unowned.set(delivery.unowned.get() + 1);
             }
             // One reading ends a callback and begins the next.
             let ended = self.inner.clock.coarse_now();
-            self.note_callback(ended.saturating_sub(began));
+            self.inner.measure.note(ended.saturating_sub(began), "event of a socket");
             began = ended;
         }
     }
@@ -58,7 +59,7 @@ impl Shard {
     fn abort(&self, owner: Owner) {
         let aborted =
             || io::Error::new(io::ErrorKind::ConnectionAborted, "a callback of this socket panicked");
-        self.fenced(|| {
+        self.fenced("end of a socket", || {
             if let Some((events, token)) = Net::abort(self, owner) {
                 events.on_receive_end(self, token, ReceiveEnd::Failed(aborted()));
             }

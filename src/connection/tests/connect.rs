@@ -31,7 +31,7 @@ async fn serve(x: &mut Exchange) -> Result<()> {
             x.open_tunnel()?;
             return Err(crate::Error::Misuse("it cannot be done after all"));
         }
-        Some("slow") => x.sleep(Duration::from_secs(2)).await,
+        Some("slow") => x.sleep(Duration::from_secs(2)).await?,
         _ => {}
     }
     assert_eq!((x.request().path(), x.request().host()), ("", Some(target.as_str())));
@@ -155,7 +155,7 @@ fn a_refused_connect_ends_the_connection_unless_the_application_says_otherwise()
 #[test]
 fn strays_end_a_connection_that_would_have_been_kept() {
     let refuse = asynchronous(async |x: &mut Exchange| -> Result<()> {
-        x.sleep(Duration::from_secs(1)).await;
+        x.sleep(Duration::from_secs(1)).await?;
         x.response().set_status(http::StatusCode::BAD_GATEWAY);
         Ok(())
     });
@@ -246,10 +246,10 @@ fn an_idle_tunnel_is_cut() {
             x.open_tunnel()?;
             x.write("hello")?;
             x.flush()?;
-            x.sleep(Duration::from_secs(80)).await;
+            x.sleep(Duration::from_secs(80)).await?;
             x.write("one more")?;
             x.flush()?;
-            x.sleep(Duration::from_secs(1_000_000)).await;
+            x.sleep(Duration::from_secs(1_000_000)).await?;
             Ok(())
         }))
     });

@@ -86,8 +86,7 @@ async fn late(x: &mut Exchange) -> Result<()> {
     }
     x.write("early")?;
     x.flush()?;
-    x.sleep(Duration::from_millis(50)).await;
-    Ok(())
+    x.sleep(Duration::from_millis(50)).await
 }
 
 fn ask(client: &SimClient, request: &str) {

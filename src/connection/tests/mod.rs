@@ -180,7 +180,7 @@ fn stream() -> impl crate::routing::Handler {
         for _ in 0..STREAMED {
             x.write(marked(&id, 1000))?;
             x.flush()?;
-            x.sleep(wait).await;
+            x.sleep(wait).await?;
             x.write_ready().await?;
         }
         Ok(())

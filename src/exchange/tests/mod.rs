@@ -7,6 +7,7 @@ mod fault_rows;
 mod faults;
 mod foreign;
 mod grid;
+mod inside;
 mod random;
 mod rules;
 mod throttle;
@@ -113,6 +114,8 @@ struct Inner {
     blocked: Cell<bool>,
     finishing: RefCell<Vec<Key>>,
     fresh: RefCell<HashMap<Key, HeadHolder>>,
+    /// Callbacks that the exchanges have named.
+    callbacks: Rc<RefCell<Vec<&'static str>>>,
 }
 
 pub(super) const TASKS_MAX: u32 = 4;
@@ -131,17 +134,19 @@ impl World {
         });
         let jobs = Arc::new(Jobs::default());
         let inner = Rc::new(Inner::default());
-        let driver = inner.clone();
+        let (driver, names) = (inner.clone(), inner.callbacks.clone());
         let exchanges = Exchanges::new(TableOptions {
             shard: 0,
             post: post.unwrap_or_else(|| mailbox.clone()),
             workers: Some(jobs.clone()),
             tasks_max: TASKS_MAX,
+            sleeps_max: 8,
             marks: Default::default(),
             input_window: 64 * 1024,
             unacknowledged: Box::new(|_| None),
             peer: Box::new(|_| None),
             on_ready: Box::new(move |exchanges| driver.drive_ready(exchanges)),
+            name_callback: Box::new(move |name| names.borrow_mut().push(name)),
         });
         World { exchanges, mailbox, jobs, inner }
     }

@@ -46,6 +46,7 @@ struct Tally {
 
 /// What any callback may do. The body of an exchange is only ever its own number.
 fn act(random: &Random, x: &mut Exchange, number: u64, tally: &Arc<Tally>) -> Result<()> {
+    assert!(!tally.completes.lock().unwrap().contains_key(&number), "a callback behind on_complete");
     match random.below(22) {
         0 | 1 => write!(x, "{number};")?,
         2 => write!(x, "{number};").and_then(|()| x.flush())?,
@@ -119,7 +120,7 @@ impl ReadListener for Reader {
 /// A handler that waits: for a time, for a value from elsewhere, for a job of the pool, or for content.
 async fn wait(random: Random, x: &mut Exchange, number: u64, tally: Arc<Tally>) -> Result<()> {
     match random.below(4) {
-        0 => x.sleep(Duration::from_millis(random.below(10))).await,
+        0 => x.sleep(Duration::from_millis(random.below(10))).await?,
         1 => {
             let (sender, value) = handoff();
             tally.senders.lock().unwrap().push(sender);

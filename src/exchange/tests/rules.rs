@@ -422,7 +422,7 @@ fn an_asynchronous_handler_sleeps_reads_and_hands_off() {
     let place = Rc::new(RefCell::new(None));
     let keep = place.clone();
     let handler = asynchronous(async move |x: &mut Exchange| {
-        x.sleep(milliseconds(5)).await;
+        x.sleep(milliseconds(5)).await?;
         let (sender, receiver) = handoff::<String>();
         *keep.borrow_mut() = Some(sender);
         let text = receiver.await.unwrap_or_default();

@@ -1,7 +1,10 @@
 //! Topics over paper shards: several worlds on one thread are several shards.
 
 use super::*;
-use crate::exchange::{PublishError, Published, Subscription, Topic};
+use crate::{
+    error::Error,
+    exchange::{PublishError, Published, Subscription, Topic},
+};
 
 type Seen = Rc<RefCell<Vec<(u64, String)>>>;
 
@@ -16,7 +19,8 @@ fn poll(world: &World, topic: &Topic<String>, after: u64) -> Key {
             }
             write!(x, "missed={}", delivery.missed)?;
             x.complete()
-        });
+        })?;
+        Ok::<(), Error>(())
     })
 }
 
@@ -29,7 +33,8 @@ fn listen(world: &World, topic: &Topic<String>, seen: &Seen) -> Key {
         topic.subscribe(x, topic.newest(), move |_, delivery| {
             let items = delivery.items.iter().map(|item| (item.id, item.value.to_string()));
             seen.borrow_mut().extend(items);
-        });
+        })?;
+        Ok::<(), Error>(())
     })
 }
 
@@ -128,7 +133,7 @@ fn l_16_a_subscription_ends_with_its_exchange_however_it_ends() {
     world.get(move |x| {
         x.start_async();
         x.set_timeout(Duration::from_millis(10));
-        topic_in.subscribe(x, 0, |_, _| ());
+        topic_in.subscribe(x, 0, |_, _| ()).unwrap();
     });
     assert_eq!(topic.shards(), 1);
     world.advance(10);
@@ -146,7 +151,7 @@ fn l_16_a_subscription_ends_with_its_exchange_however_it_ends() {
     let topic_in = topic.clone();
     world.get(move |x| {
         x.start_async();
-        topic_in.subscribe(x, 0, |_, _| assert!(never(), "expected by the test"));
+        topic_in.subscribe(x, 0, |_, _| assert!(never(), "expected by the test")).unwrap();
     });
     assert_eq!((world.ended(EndReason::Panicked), topic.shards()), (1, 0));
     world.assert_at_rest("every end");
@@ -162,13 +167,15 @@ fn a_subscription_can_be_cancelled_also_by_its_own_delivery() {
     let key = world.get(move |x| {
         x.start_async();
         let (counted, own) = (counted.clone(), name.clone());
-        let subscription = topic_in.subscribe(x, 0, move |x, _| {
-            counted.set(counted.get() + 1);
-            assert!(own.get().unwrap().cancel(x));
-            assert!(!own.get().unwrap().cancel(x), "once");
-        });
+        let subscription = topic_in
+            .subscribe(x, 0, move |x, _| {
+                counted.set(counted.get() + 1);
+                assert!(own.get().unwrap().cancel(x));
+                assert!(!own.get().unwrap().cancel(x), "once");
+            })
+            .unwrap();
         name.set(Some(subscription));
-        let second = topic_in.subscribe(x, 0, |_, _| assert!(never(), "cancelled at once"));
+        let second = topic_in.subscribe(x, 0, |_, _| assert!(never(), "cancelled at once")).unwrap();
         assert!(second.cancel(x));
     });
     publish(&topic, "a");
@@ -238,7 +245,7 @@ fn subscribe_and_leave(times: u32) {
         x.start_async();
         let topic: &Topic<String> = &topic_in;
         for round in 0..times {
-            let subscription = topic.subscribe(x, topic.newest(), |_, _| ());
+            let subscription = topic.subscribe(x, topic.newest(), |_, _| ()).unwrap();
             if round % 1_000 == 0 {
                 topic.publish(String::new()).unwrap();
             }
@@ -289,4 +296,25 @@ fn streams_see_every_value_once_in_order_under_publishing_threads() {
     world.turn();
     assert_eq!(topic.shards(), 0);
     world.assert_at_rest("publishers");
+}
+
+#[test]
+fn a_topic_has_so_many_subscribers_on_a_shard_and_refuses_the_next_with_503() {
+    let (world, other) = (World::new(), World::new());
+    let topic = Topic::with_subscribers_max(4, 2);
+    let first = poll(&world, &topic, 0);
+    poll(&world, &topic, 0);
+    let refused = poll(&world, &topic, 0);
+    assert_eq!((world.wire(refused).status, world.ended(EndReason::Overload)), (503, 1));
+    assert_eq!(world.counters().subscriptions_refused, 1);
+    poll(&other, &topic, 0);
+    assert_eq!((topic.shards(), other.counters().subscriptions_refused), (2, 0), "each shard has its own");
+    world.event(first, |e| e.peer_reset(first));
+    let next = poll(&world, &topic, 0);
+    publish(&topic, "a");
+    world.turn();
+    other.turn();
+    assert_eq!(world.body(next), "1=a;missed=0", "who left made room");
+    world.assert_at_rest("bounded topic");
+    other.assert_at_rest("bounded topic");
 }

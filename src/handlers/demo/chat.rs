@@ -25,7 +25,7 @@ pub(super) fn poll(chat: &Chat, x: &mut Exchange) -> Result<()> {
         x.response().set_status(StatusCode::NO_CONTENT);
         x.complete()
     });
-    chat.subscribe(x, after, |x, delivery| answer(x, &delivery));
+    chat.subscribe(x, after, |x, delivery| answer(x, &delivery))?;
     Ok(())
 }
 

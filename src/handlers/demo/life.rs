@@ -60,7 +60,7 @@ pub(super) fn events() -> impl Handler {
         x.response().set_header("Cache-Control", "no-store")?;
         x.flush()?;
         for id in 1..=count {
-            x.sleep(every).await;
+            x.sleep(every).await?;
             write!(x, "id: {id}\ndata: event {id} of {count}\n\n")?;
             x.flush()?;
             x.write_ready().await?;
@@ -113,7 +113,7 @@ pub(super) fn upload(x: &mut Exchange) -> Result<()> {
 /// Work of a tenth of a second, of which a shard does only so much at a time.
 pub(super) fn throttled() -> impl Handler {
     asynchronous(async |x: &mut Exchange| -> Result<()> {
-        x.sleep(Duration::from_millis(100)).await;
+        x.sleep(Duration::from_millis(100)).await?;
         x.response().set_content_type("text/plain; charset=utf-8")?;
         x.write("worked for 100 ms\n")
     })
