@@ -2,7 +2,7 @@
 
 use super::{
     common::{DEADLINE, client::Client, process, wait_for},
-    frame::{Kind, connect_from, router, scale, under_attack},
+    frame::{Kind, alone, connect_from, router, scale, under_attack},
 };
 use shardlet::{
     Router,
@@ -18,14 +18,15 @@ use std::{
 /// F1: 20,000 connects as fast as two clients can, each closed at once.
 #[test]
 fn attack_f1_connect_storm() {
+    let _alone = alone();
     let each = scale(10_000, 1_000);
     under_attack(("F1", Kind::Flood), router, 8 * 1024, |server| {
         let (address, start) = (server.address, Instant::now());
         thread::scope(|scope| {
-            for last in [11, 12] {
-                scope.spawn(move || {
-                    (0..each).for_each(|_| drop(connect_from(last, address).expect("connect")));
-                });
+            for last in [100, 200] {
+                // An address for each five hundred: a search for a free port would be most of the work.
+                let connect = move |number: u8| connect_from(last + number, address).expect("connect");
+                scope.spawn(move || (0..each).for_each(|number| drop(connect((number % 20) as u8))));
             }
         });
         println!("  {} connects in {:.2?}", 2 * each, start.elapsed());
@@ -35,6 +36,7 @@ fn attack_f1_connect_storm() {
 /// F4: the work for a head is linear in its octets, however they come: twice the length costs twice the time.
 #[test]
 fn attack_f4_work_is_linear() {
+    let _alone = alone();
     let rounds = scale(2_000, 200);
     under_attack(("F4", Kind::Flood), router, 8 * 1024, |server| {
         for (kind, piece) in [("in one piece", usize::MAX), ("in pieces of 600 octets", 600)] {
@@ -69,6 +71,7 @@ fn time_of(address: std::net::SocketAddr, head: &str, piece: usize, rounds: u32)
 /// loop is long, and who finds no free place gets the file as it is.
 #[test]
 fn attack_f10_costly_compression() {
+    let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("plain"), "plain").expect("write");
     let text: String = (0..)
@@ -110,7 +113,7 @@ fn attack_f10_costly_compression() {
         );
         assert!((1..many - many / 10).contains(&coded) || many < 50 && coded >= 1, "{coded} coded");
         assert!(longest <= Some(scale(Duration::from_millis(100), Duration::from_secs(2))), "{longest:?}");
-        assert!(wait_for(DEADLINE, || server.snapshots().iter().all(|shard| shard.life_cycle.live <= 1)));
+        assert!(wait_for(DEADLINE, || server.snapshots().iter().all(|shard| shard.life_cycle.live <= 5)));
     });
 }
 

@@ -6,7 +6,7 @@ use shards::{DriverChoice, Shard, net::SocketAddress};
 use std::{
     net::SocketAddr,
     sync::{
-        Mutex,
+        Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -42,7 +42,7 @@ pub(crate) fn limits() -> Limits {
 pub(crate) enum Kind {
     /// Peers that do nearly nothing.
     Slow = 50,
-    /// Clients that take as much of the same CPUs as the server: a turn of the scheduler more than the table has.
+    /// Clients that take as much of the same CPUs as the server: some turns of the scheduler more than the table has.
     Flood = 250,
 }
 
@@ -63,11 +63,15 @@ struct Baseline {
 }
 
 impl Attacked {
-    fn start(driver: &str, router: impl Fn(&Shard) -> Router + Send + Sync + 'static) -> Attacked {
+    fn start(
+        driver: &str,
+        limits: Limits,
+        router: impl Fn(&Shard) -> Router + Send + Sync + 'static,
+    ) -> Attacked {
         let choice = if driver == "uring" { DriverChoice::Uring } else { DriverChoice::Epoll };
         let listen: SocketAddress = "127.0.0.1:0".parse().expect("an address");
         let builder =
-            Server::builder().listen(listen).shard_field("X-Shard").shards(2).driver(choice).limits(limits());
+            Server::builder().listen(listen).shard_field("X-Shard").shards(2).driver(choice).limits(limits);
         let server = builder.start(router).expect("the server starts");
         let address = server.address().tcp().expect("a TCP address");
         Attacked { server: Some(server), address, driver: driver.to_owned() }
@@ -139,6 +143,12 @@ pub(crate) fn resident_kib() -> u64 {
     process::resident_kib(std::process::id())
 }
 
+/// One at a time: memory and descriptors are those of the whole process. Held from a test's first line to its last.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 /// Runs the attack in the frame, on both drivers. `/plain` must be a route; `slack_kib` is what an allocator may keep of
 /// what the attack needed, beside a tenth.
 pub(crate) fn under_attack(
@@ -147,11 +157,10 @@ pub(crate) fn under_attack(
     slack_kib: u64,
     attack: impl Fn(&Attacked),
 ) {
-    // One at a time: memory and descriptors are those of the whole process.
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     for_each_driver(|driver| {
-        let server = Attacked::start(driver, router.clone());
+        // A flood is no test of time limits, whatever the machine does.
+        let limits = if matches!(kind, Kind::Flood) { Limits::DEFAULT } else { limits() };
+        let server = Attacked::start(driver, limits, router.clone());
         drop(one_on_each(server.address));
         let quiet = || server.snapshots().iter().all(|shard| shard.connections() == 0);
         assert!(wait_for(DEADLINE, quiet), "the first clients stay");
@@ -194,26 +203,38 @@ fn one_on_each(address: SocketAddr) -> [Client; 2] {
     found.map(|client| client.expect("found"))
 }
 
-/// 50 requests a second on each shard, open loop: how long each answer took from when it was due.
+/// 50 requests a second on each shard, open loop: how long each answer took from when it was due. Five connections share
+/// them, so that one slow answer does not make the next ones late.
 fn honest(address: SocketAddr, over: &AtomicBool) -> [Vec<Duration>; 2] {
+    let mut took = [Vec::new(), Vec::new()];
     thread::scope(|scope| {
-        let clients = one_on_each(address).map(|mut client| {
-            scope.spawn(move || {
-                let (mut took, start) = (Vec::new(), Instant::now());
-                for number in 0.. {
-                    if over.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    let due = Duration::from_millis(20) * number;
-                    thread::sleep(due.saturating_sub(start.elapsed()));
-                    assert_eq!(client.get("/plain").status, 200);
-                    took.push(start.elapsed().saturating_sub(due));
-                }
-                took
-            })
-        });
-        clients.map(|client| client.join().expect("answered"))
-    })
+        let mut asking = Vec::new();
+        for offset in 0..5 {
+            for (shard, client) in one_on_each(address).into_iter().enumerate() {
+                let offset = Duration::from_millis(20) * offset;
+                asking.push((shard, scope.spawn(move || ask_steadily(client, offset, over))));
+            }
+        }
+        for (shard, asking) in asking {
+            took[shard].extend(asking.join().expect("answered"));
+        }
+    });
+    took
+}
+
+/// Ten requests a second on one connection.
+fn ask_steadily(mut client: Client, offset: Duration, over: &AtomicBool) -> Vec<Duration> {
+    let (mut took, start) = (Vec::new(), Instant::now());
+    for number in 0.. {
+        let due = offset + Duration::from_millis(100) * number;
+        thread::sleep(due.saturating_sub(start.elapsed()));
+        if over.load(Ordering::Relaxed) && number > 0 {
+            break;
+        }
+        assert_eq!(client.get("/plain").status, 200);
+        took.push(start.elapsed().saturating_sub(due));
+    }
+    took
 }
 
 fn report(kind: Kind, shards: &[Vec<Duration>; 2]) {
