@@ -86,7 +86,10 @@ impl Observed {
             keep_alive: argument & 6 != 6,
             expects_continue: has_content && argument & 8 == 8,
         };
-        let actions = self.cycle.request_taken(framing);
+        let actions = match framing.asks_tunnel {
+            false => self.cycle.request_taken(framing),
+            true => self.cycle.connect_taken(framing),
+        };
         self.taken += 1;
         self.content_open = has_content;
         self.tunnel_asked = framing.asks_tunnel;

@@ -155,7 +155,10 @@ impl Service {
             return loan;
         }
         let sequence = connection.cycle.taken();
-        let actions = connection.cycle.request_taken(framing);
+        let actions = match framing.asks_tunnel {
+            false => connection.cycle.request_taken(framing),
+            true => connection.cycle.connect_taken(framing),
+        };
         if head.upgrade().is_some() {
             // Until it is answered nobody knows in which protocol the next byte is (RFC 9110 §7.8).
             let _ = connection.cycle.hold_next(true);

@@ -325,7 +325,7 @@ impl Cycle {
 
     /// Holds the bytes behind the newest request unparsed while its handler decides about an Upgrade (H8): they belong
     /// to the new protocol after a 101 (RFC 9110 §7.8), and are requests again once `hold_next(false)` says so. A CONNECT
-    /// holds them by itself.
+    /// holds them from `connect_taken` on.
     pub fn hold_next(&mut self, held: bool) -> Actions {
         let released = self.held && !held;
         self.held = held;
@@ -359,18 +359,23 @@ impl Cycle {
         self.discarded = 0;
         self.continues = if framing.expects_continue { Continue::Awaited } else { Continue::Settled };
         self.newest_is_last = !framing.keep_alive || self.taken >= self.requests_max;
-        if framing.asks_tunnel {
-            // Not even a request that is the last one lets the bytes behind it go: they may be the tunnel's.
-            self.held = true;
-            let _ = self.apply(Event::Taken);
-            return Actions::START_REQUEST;
-        }
         self.apply(match (framing.body != BodyKind::None, self.newest_is_last) {
             (false, false) => Event::Taken,
             (true, false) => Event::TakenContent,
             (false, true) => Event::TakenLast,
             (true, true) => Event::TakenLastContent,
         })
+    }
+
+    /// A CONNECT was parsed (`Framing::asks_tunnel`): as `request_taken`. Not even one that is the last request lets the bytes
+    /// behind it go, for they may be the tunnel's.
+    #[cold]
+    pub fn connect_taken(&mut self, framing: Framing) -> Actions {
+        let is_last = !framing.keep_alive;
+        let _ = self.request_taken(Framing { keep_alive: true, ..framing });
+        self.newest_is_last |= is_last;
+        (self.phase, self.held) = (Phase::Idle, true);
+        Actions::START_REQUEST
     }
 
     /// Some content of the newest request came: a client that has begun to send waits for no 100.

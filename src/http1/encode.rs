@@ -199,17 +199,11 @@ impl HeadTemplate {
 /// The framing fields, and what they mean for the content.
 #[inline]
 fn encode_framing(out: &mut Vec<u8>, head: &ResponseHead<'_>, to: ReplyTo) -> Announced {
+    if to.asked == Asked::Connect && (200..=299).contains(&head.status) {
+        return encode_tunnel_framing(out, head.content);
+    }
     let mut persistent = to.persistent;
     let frame = match (head.status, head.content) {
-        // RFC 9110 §9.3.6: no framing fields; the tunnel begins behind the empty line.
-        (200..=299, Content::Tunnel) if to.asked == Asked::Connect => {
-            return Announced { frame: ContentFrame::Tunnel, persistent: false };
-        }
-        // A handler that answers so without a tunnel: one that its own content and end are in.
-        (200..=299, _) if to.asked == Asked::Connect => {
-            persistent = false;
-            ContentFrame::UntilClose
-        }
         // RFC 9110 §15.2.2: 101 ends HTTP on this connection; RFC 9112 §6.1: no framing fields in 1xx and 204.
         (100..=199, _) | (_, Content::Tunnel) => {
             out.extend_from_slice(b"Connection: upgrade\r\n");
@@ -245,6 +239,17 @@ fn encode_framing(out: &mut Vec<u8>, head: &ResponseHead<'_>, to: ReplyTo) -> An
     }
     // RFC 9110 §9.3.2: HEAD has the fields of GET and no content.
     Announced { frame: if to.asked == Asked::Head { ContentFrame::None } else { frame }, persistent }
+}
+
+/// RFC 9110 §9.3.6: no framing fields in a 2xx to CONNECT; the tunnel begins behind the empty line. A handler that answers so
+/// without having opened one has made one that its own content and end are in.
+#[cold]
+fn encode_tunnel_framing(out: &mut Vec<u8>, content: Content) -> Announced {
+    let frame = if content == Content::Tunnel { ContentFrame::Tunnel } else { ContentFrame::UntilClose };
+    if frame == ContentFrame::UntilClose {
+        out.extend_from_slice(b"Connection: close\r\n");
+    }
+    Announced { frame, persistent: false }
 }
 
 /// `100 Continue` is a status line and an empty line, nothing else.
