@@ -145,7 +145,7 @@ fn tasks(seen: &Seen, x: &mut Exchange) {
 async fn polled(seen: &Seen, x: &mut Exchange) -> Result<()> {
     let _dropped = Dropped(seen.clone(), x.id().shard);
     seen.here(x, "poll");
-    x.sleep(Duration::from_millis(1)).await;
+    x.sleep(Duration::from_millis(1)).await?;
     seen.here(x, "poll behind a sleep");
     x.blocking(|| ()).await?;
     seen.here(x, "poll behind a worker");
@@ -162,10 +162,11 @@ async fn polled(seen: &Seen, x: &mut Exchange) -> Result<()> {
 fn subscribed(seen: &Seen, topic: &Topic<u8>, x: &mut Exchange) {
     let heard = noting(seen, "delivery of a topic");
     x.start_async();
-    topic.subscribe(x, 0, move |x: &mut Exchange, _| {
+    let subscribed = topic.subscribe(x, 0, move |x: &mut Exchange, _| {
         heard(x);
         x.complete()
     });
+    assert!(subscribed.is_ok(), "the topic has room");
     let topic = topic.clone();
     thread::spawn(move || topic.publish(1));
 }
