@@ -358,6 +358,34 @@ fn attack_f9_coded_requests_are_not_unpacked() {
     });
 }
 
+/// The figures are costly to make: those who ask for many at a time wait or get 503, and take no memory meanwhile.
+#[test]
+fn attack_f3_many_ask_for_the_figures_at_once() {
+    for_each_demo(|server| {
+        server.connect().get("/stats");
+        let before = process::resident_kib(server.pid());
+        let requests = "GET /stats HTTP/1.1\r\nHost: t\r\n\r\n".repeat(15);
+        let last = "GET /stats HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
+        let clients: Vec<Client> = (0..64)
+            .map(|_| {
+                let mut client = server.connect();
+                client.send(format!("{requests}{last}"));
+                client
+            })
+            .collect();
+        let mut answers = [0, 0];
+        for mut client in clients {
+            let got = String::from_utf8_lossy(&client.read_until_close()).into_owned();
+            answers[0] += got.matches("HTTP/1.1 200").count();
+            answers[1] += got.matches("HTTP/1.1 503").count();
+        }
+        let grown = process::resident_kib(server.pid()).saturating_sub(before);
+        println!("{answers:?} answered and refused, {grown} KiB more");
+        assert_eq!(answers[0] + answers[1], 64 * 16, "{answers:?}");
+        assert!(grown < 20 << 10, "{grown} KiB for {answers:?}");
+    });
+}
+
 /// F3: a size that is only declared costs nothing: 400 requests that announce what never comes.
 #[test]
 fn attack_f3_declared_sizes_cost_nothing() {

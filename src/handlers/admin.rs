@@ -4,7 +4,7 @@
 use crate::{
     error::{EndReason, Error, Result},
     exchange::{Exchange, asynchronous},
-    routing::{Handler, Router, get},
+    routing::{Handler, Router, Throttle, get},
     server,
     stats::{self, ShardSnapshot},
 };
@@ -23,13 +23,20 @@ const PAGE: &str = include_str!("admin.html");
 
 /// The admin routes.
 pub fn router(_shard: &Shard) -> Router {
+    let throttle = Throttle::new(FIGURES_AT_WORK);
     Router::new()
+        .coordinate("/stats", throttle.coordinator())
+        .coordinate("/metrics", throttle.coordinator())
         .route("/", get(page))
         .route("/healthz", get(health))
         .route("/readyz", get(readiness))
         .route("/stats", get(stats()))
         .route("/metrics", get(metrics()))
 }
+
+/// Answers with figures that a shard makes at a time: each holds the histograms of every shard, some 50 KiB, until it
+/// has left. Who scrapes asks for one.
+const FIGURES_AT_WORK: usize = 2;
 
 fn page(x: &mut Exchange) -> Result<()> {
     x.response().set_content_type("text/html; charset=utf-8")?;

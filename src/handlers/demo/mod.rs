@@ -28,6 +28,7 @@ fn routes(chat: &Topic<String>) -> Router {
         .route("/echo", post(plain::echo()))
         .route("/files/*", get(plain::file))
         .route("/stats", get(plain::stats()))
+        .coordinate("/stats", Throttle::new(STATS_AT_WORK).coordinator())
         .route("/panic", get(plain::panic))
         .route("/block", get(plain::block))
         .route("/delay", get(life::delay))
@@ -55,6 +56,10 @@ fn value<'q>(query: Option<&'q str>, name: &str) -> Option<&'q str> {
         .find_map(|pair| pair.split_once('=').filter(|(known, _)| *known == name))
         .map(|(_, value)| value)
 }
+
+/// Answers of `/stats` that a shard makes at a time: each holds the histograms of every shard, some 50 KiB, until it
+/// has left, and anybody may ask.
+const STATS_AT_WORK: usize = 2;
 
 /// Requests of `/throttled` that a shard works on at a time, and those that may wait for it.
 const THROTTLED_AT_WORK: usize = 2;
