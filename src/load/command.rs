@@ -24,9 +24,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
     let args = match BenchArgs::try_parse_from(words) {
         Ok(args) => args,
         Err(error) => {
-            // Help and version are answers, not errors; clap prints either where it belongs.
+            if error.use_stderr() {
+                eprintln!("{}", usage_line(&error));
+                return 2;
+            }
+            // Help and version are answers, not errors.
             let _ = error.print();
-            return if error.use_stderr() { 2 } else { 0 };
+            return 0;
         }
     };
     let outcome = match args.action {
@@ -39,6 +43,17 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
         eprintln!("{error}");
         error.exit_code
     })
+}
+
+/// clap explains itself in paragraphs: the first says what, a `tip:` line says the cure.
+fn usage_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let lines = text.lines().map(str::trim);
+    let what: Vec<&str> = lines.clone().take_while(|line| !line.is_empty()).collect();
+    let what = what.join(" ");
+    let what = what.strip_prefix("error: ").unwrap_or(&what);
+    let tip = lines.filter_map(|line| line.strip_prefix("tip: ")).map(|tip| format!("{tip}; ")).next();
+    format!("shardlet bench: {what}; {}see shardlet bench --help", tip.unwrap_or_default())
 }
 
 /// The help of `bench` and of each command below it, by name.
@@ -139,6 +154,20 @@ fn write(file: &Path, text: &str) -> Result<(), LoadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wrong_usage_is_one_line_with_a_cure() {
+        for (line, words) in [
+            ("", ["<URL>", "see shardlet bench --help"]),
+            ("http://a/ --rate x", ["`x` is not a rate", "write for example"]),
+            ("http://a/ --driver kqueue", ["kqueue", "auto, uring, epoll"]),
+            ("http://a/ --conections 3", ["--conections", "'--connections'"]),
+        ] {
+            let words_typed = ["bench"].into_iter().chain(line.split_whitespace());
+            let text = usage_line(&BenchArgs::try_parse_from(words_typed).expect_err(line));
+            assert!(words.iter().all(|word| text.contains(word)) && !text.contains('\n'), "{line}: {text}");
+        }
+    }
 
     #[test]
     fn every_command_has_its_help() {
