@@ -138,7 +138,6 @@ impl Service {
             }
             _ => connection.closing = Closing::Reset,
         }
-
         self.drop_entry(connection, exchange);
     }
 

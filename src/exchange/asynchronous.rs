@@ -6,11 +6,11 @@ use super::{
     core::{Core, LocalFuture},
     counters::up,
     executor, handoff,
+    life::Phase,
     run::finish_future,
 };
 use crate::error::{Error, Result};
 use bytes::Bytes;
-use shards::Key;
 use std::{
     fmt,
     future::{Future, poll_fn},
@@ -81,7 +81,7 @@ impl Exchange {
     /// `LimitReached` beyond that; `Stale` if it is awaited after its exchange has ended.
     pub fn sleep(&mut self, time: Duration) -> impl Future<Output = Result<()>> + use<> {
         let until = self.core.hub.now.get() + time;
-        Sleep { core: self.core.clone(), key: self.core.key.get(), until, is_listed: false }
+        Sleep { core: self.core.clone(), until, is_listed: false }
     }
 
     /// Runs `work` on the worker pool and waits for its result; the wait is dropped with the exchange.
@@ -139,9 +139,8 @@ impl Exchange {
 
 /// A moment that the future of an exchange waits for.
 struct Sleep {
+    /// No other exchange gets it while this holds it.
     core: Rc<Core>,
-    /// Whose sleep it is: the core may be another's by the time it is looked at.
-    key: Key,
     until: Duration,
     /// The exchange's timer knows of it.
     is_listed: bool,
@@ -152,7 +151,7 @@ impl Future for Sleep {
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<()>> {
         let core = &self.core;
-        if core.key.get() != self.key {
+        if core.state().phase == Phase::Vacant {
             return Poll::Ready(Err(Error::Stale));
         }
         if core.hub.now.get() >= self.until {
@@ -173,7 +172,7 @@ impl Future for Sleep {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        if self.is_listed && self.core.key.get() == self.key {
+        if self.is_listed {
             self.core.if_rare(|rare| {
                 rare.drop_sleep(self.until);
                 Some(())

@@ -338,8 +338,8 @@ impl Cycle {
         self.held
     }
 
-    /// A 101, or a 2xx to CONNECT, answers the newest request: the bytes behind it are the new protocol's, as content without an end. Without
-    /// effect, and nothing more is read, if the connection was about to end (`phase` tells).
+    /// A 101, or a 2xx to CONNECT, answers the newest request: the bytes behind it are the new protocol's, as content
+    /// without an end. Without effect, and nothing more is read, if the connection was about to end (`phase` tells).
     pub fn switched(&mut self) -> Actions {
         self.held = false;
         self.newest_is_last = true;

@@ -8,7 +8,7 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex, PoisonError},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use super::record::{ErrorKind, Measure, Recorder};
@@ -39,8 +39,13 @@ impl Board {
         board.put_up(&Recorder::new());
         let page = board.clone();
         thread::Builder::new().name("metrics".into()).spawn(move || {
-            for stream in listener.incoming().flatten() {
+            for stream in listener.incoming() {
                 // One reader at a time, each for a bounded time. One that went away is no error.
+                let Ok(stream) = stream else {
+                    // The run may have taken all descriptors: asking at once would take its core too.
+                    thread::sleep(PATIENCE);
+                    continue;
+                };
                 let _ = page.answer(stream);
             }
         })?;
@@ -54,10 +59,12 @@ impl Board {
     }
 
     fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
-        stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
+        let begun = Instant::now();
         let (mut request, mut have) = ([0; REQUEST_BYTES_MAX], 0);
         while have < request.len() && !request[..have].windows(4).any(|end| end == b"\r\n\r\n") {
+            let left = PATIENCE.checked_sub(begun.elapsed()).filter(|left| !left.is_zero());
+            stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
             match stream.read(&mut request[have..])? {
                 0 => return Ok(()),
                 read => have += read,
@@ -139,10 +146,17 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_says_nothing_does_not_keep_others_out() {
+    fn a_reader_that_dawdles_does_not_keep_others_out() {
         let (_board, address) = Board::listen("127.0.0.1:0".parse().expect("an address")).expect("binds");
-        let silent = TcpStream::connect(address).expect("is accepted");
+        let mut slow = TcpStream::connect(address).expect("is accepted");
+        let dawdle = thread::spawn(move || {
+            let begun = Instant::now();
+            while slow.write_all(b"G").is_ok() {
+                assert!(begun.elapsed() < PATIENCE * 10, "it is heard for ever");
+                thread::sleep(PATIENCE / 10);
+            }
+        });
         assert!(scrape(address).starts_with("HTTP/1.1 200 OK\r\n"));
-        drop(silent);
+        dawdle.join().expect("it was cut");
     }
 }

@@ -291,7 +291,9 @@ impl EpollDriver {
 
     pub(crate) fn duplicate(&mut self, fd: Descriptor) -> io::Result<OwnedFd> {
         let twin = self.descriptors.duplicate(fd)?;
-        self.duplicated.push(fd);
+        if !self.duplicated.contains(&fd) {
+            self.duplicated.push(fd);
+        }
         Ok(twin)
     }
 

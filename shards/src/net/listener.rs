@@ -447,7 +447,8 @@ fn failed(shard: &Shard, key: Key, error: &io::Error) {
 }
 
 /// A connection that died in the queue, or whose own pending network error accept(2) hands on: the next one is not
-/// concerned; nor is it by a cancel, which is asked for to look at the queue anew. Everything else (a shortage, a listener that is broken) rests first.
+/// concerned; nor is it by a cancel, which is asked for to look at the queue anew. Everything else (a shortage, a
+/// listener that is broken) rests first.
 fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -311,3 +311,19 @@ fn an_exchange_sleeps_so_often_and_what_is_dropped_makes_room() {
     assert_eq!((world.body(key).as_str(), world.counters().sleeps_refused), ("1 refused", 1));
     world.assert_at_rest("sleeps");
 }
+
+#[test]
+fn a_sleep_that_outlives_its_exchange_is_stale() {
+    type Left = Option<std::pin::Pin<Box<dyn Future<Output = Result<()>>>>>;
+    let (world, left) = (World::new(), Rc::new(RefCell::new(Left::None)));
+    let keep = left.clone();
+    world.get(move |x| {
+        *keep.borrow_mut() = Some(Box::pin(x.sleep(Duration::from_secs(1))));
+        write!(x, "answered")
+    });
+    world.assert_at_rest("answered");
+    let mut sleep = left.take().expect("the handler has left it");
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let polled = sleep.as_mut().poll(&mut context);
+    assert!(matches!(polled, std::task::Poll::Ready(Err(Error::Stale))), "{polled:?}");
+}

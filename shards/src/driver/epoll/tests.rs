@@ -88,6 +88,40 @@ fn sends_that_complete_at_once_do_not_keep_the_driver_from_asking_for_more() {
 }
 
 #[test]
+fn a_cancel_before_the_turn_sends_first_what_the_socket_takes() {
+    let (mut driver, _wake) = driver();
+    let (mut client, socket) = pair(&mut driver);
+    let send = |driver: &mut EpollDriver, len| {
+        let buffer = SendBuffer::new(SendParts::Vec(vec![b'x'; len]));
+        driver.submit(Op::Send { socket, buffer }, Owner::Waiter(Key::NONE))
+    };
+    let key = send(&mut driver, 5);
+    driver.cancel(key);
+    let Outcome::Sent { result, .. } = next(&mut driver).outcome else { panic!("a send's outcome") };
+    assert_eq!(result.unwrap(), 5);
+    client.read_exact(&mut [0; 5]).unwrap();
+    let key = send(&mut driver, 7);
+    driver.orphan(key);
+    // More than the socket takes: the rest is given back by the cancel, and nobody writes any more.
+    let mut sent = 7;
+    loop {
+        let key = send(&mut driver, 1 << 20);
+        driver.cancel(key);
+        let Outcome::Sent { result, .. } = next(&mut driver).outcome else { panic!("a send's outcome") };
+        match result {
+            Ok(count) => sent += count,
+            Err(error) => break assert_eq!(error.raw_os_error(), Some(libc::ECANCELED)),
+        }
+    }
+    assert_eq!(driver.account().in_flight, 0);
+    driver.close(socket);
+    let mut got = Vec::new();
+    client.read_to_end(&mut got).unwrap();
+    assert_eq!(got.len(), sent);
+    assert_eq!(Box::new(driver).stop(Duration::from_secs(5)), 0);
+}
+
+#[test]
 fn an_end_that_comes_with_the_data_is_noticed_without_another_edge() {
     let (mut driver, _wake) = driver();
     for len in [1, BUFFER_BYTES - 1, BUFFER_BYTES, BUFFER_BYTES * 20 + 1] {
