@@ -329,6 +329,10 @@ impl Cycle {
     pub fn hold_next(&mut self, held: bool) -> Actions {
         let released = self.held && !held;
         self.held = held;
+        if released && self.newest_is_last {
+            // The server has begun to stop behind an answer that had promised more.
+            return self.apply(Event::LastAnnounced);
+        }
         if released && self.may_take_request() { Actions::READ_NEXT } else { Actions::NONE }
     }
 
@@ -491,7 +495,8 @@ impl Cycle {
             _ => {}
         }
         self.newest_is_last = true;
-        if self.is_holding() {
+        if self.is_holding() && self.phase == Phase::Idle {
+            // `hold_next(false)` applies it, unless the next bytes are another protocol's.
             return Actions::NONE;
         }
         self.apply(Event::LastAnnounced)

@@ -261,3 +261,21 @@ fn bytes_behind_an_upgrade_are_held() {
     assert_eq!(cycle.hold_next(false), Actions::READ_NEXT);
     assert!(cycle.may_take_request());
 }
+
+/// A server that stops while a request with Upgrade is under way: its connection ends with the answer, be it that the
+/// answer had promised more, or that the request has content.
+#[test]
+fn a_request_that_asks_for_an_upgrade_is_the_last_one_at_shutdown() {
+    let mut promised = cycle();
+    let _ = promised.request_taken(plain());
+    let _ = promised.hold_next(true);
+    let _ = promised.begin_shutdown(true);
+    let _ = promised.answer_ended(true);
+    assert!(promised.hold_next(false).is_empty() && !promised.may_take_request());
+    assert_eq!(promised.phase(), Phase::Stopped);
+    let mut receiving = cycle();
+    let _ = receiving.request_taken(with_content(5));
+    let _ = receiving.hold_next(true);
+    let _ = receiving.begin_shutdown(true);
+    assert!(!receiving.may_persist(0, Some(5)));
+}
