@@ -3,7 +3,7 @@
 //!
 //! Names are looked up by a worker, for that blocks; the tunnel itself stays on the client's shard.
 
-use shardlet::{Exchange, Result, Router, Server, StatusCode, asynchronous, relay};
+use shardlet::{Exchange, Result, Router, Server, StatusCode, asynchronous, relay, routing::HalfClose};
 use shards::net::{SocketAddress, Stream};
 use std::{
     net::{SocketAddr, ToSocketAddrs},
@@ -57,7 +57,11 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let allowed: Vec<String> = arguments.map(|name| name.to_ascii_lowercase()).collect();
     let server = Server::builder().listen(listen).shards(1).start(move |_| {
         let allowed = Rc::new(allowed.clone());
-        Router::new().connect(asynchronous(async move |x: &mut Exchange| tunnel(x, &allowed).await))
+        let handler = asynchronous(async move |x: &mut Exchange| tunnel(x, &allowed).await);
+        // What a client sends in one go with its request and its FIN is carried all the same.
+        Router::new().connect_with(handler, |route| {
+            route.half_close(HalfClose::Tolerate);
+        })
     })?;
     println!("listening on {}", server.address());
     server.join();

@@ -121,6 +121,25 @@ fn a_refusal_ends_the_connection() {
     });
 }
 
+/// Request, bytes and FIN in one go: all of it arrives, although the tunnel opens only behind the FIN.
+#[test]
+fn the_example_carries_what_came_with_the_request_and_a_fin() {
+    let (address, serving) = upstream(|mut stream| {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).expect("to the half close");
+        stream.write_all(b"goodbye").expect("send");
+        bytes
+    });
+    let proxy = Launch::example("connect_proxy", &["127.0.0.1:0", &address.to_string()]).start();
+    let mut client = proxy.connect();
+    client.send(format!("{}hello", ask(address)));
+    client.stream().shutdown(Shutdown::Write).expect("half close");
+    let head = client.take_until(b"\r\n\r\n");
+    assert!(head.starts_with(b"HTTP/1.1 200 OK\r\n"), "{}", head.escape_ascii());
+    assert_eq!(client.read_until_close(), b"goodbye");
+    assert_eq!(serving.join().expect("served"), b"hello");
+}
+
 /// The example: where it may go it goes, by name and by address; anywhere else not.
 #[test]
 fn the_example_lets_through_what_is_on_its_list() {
