@@ -483,3 +483,21 @@ fn a_listener_that_is_dropped_frees_its_port_and_its_binding() {
         });
     }
 }
+
+/// What is handed over is all sockets of a server or nothing: not those that an end under way has left.
+#[test]
+fn a_listener_that_stops_has_no_socket_to_hand_over() {
+    for setup in drivers() {
+        setup.run(move |shard| async move {
+            let listener = listen(&shard, Rc::new(Accepts::default()));
+            let twin = listener.duplicate().expect("a descriptor is left");
+            assert!(twin.is_some(), "this shard accepts");
+            listener.stop();
+            let stopping = listener.duplicate().map_err(|error| error.kind());
+            assert!(matches!(stopping, Err(io::ErrorKind::NotConnected)), "{stopping:?}");
+            listener.close().await;
+            let stopped = listener.duplicate().map_err(|error| error.kind());
+            assert!(matches!(stopped, Err(io::ErrorKind::NotConnected)), "{stopped:?}");
+        });
+    }
+}

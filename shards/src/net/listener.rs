@@ -245,9 +245,14 @@ impl Listener {
     /// queue when this listener closes is that process's. `None` where another shard accepts for this one.
     ///
     /// # Errors
-    /// The kernel's: no descriptor is left.
+    /// `NotConnected` when it stops or has stopped: its socket is nobody's to hand on. The kernel's: no descriptor is
+    /// left.
     pub fn duplicate(&self) -> io::Result<Option<OwnedFd>> {
-        let fd = self.shard.net().listeners.borrow().get(self.key).and_then(|entry| entry.fd);
+        let fd = {
+            let listeners = self.shard.net().listeners.borrow();
+            let entry = listeners.get(self.key).filter(|entry| !entry.closing);
+            entry.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the listener is closed"))?.fd
+        };
         fd.map(|fd| self.shard.driver().duplicate(fd)).transpose()
     }
 
