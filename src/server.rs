@@ -538,9 +538,9 @@ async fn live(shard: &Shard, services: Vec<Open>, pool: Option<WorkerPool>) {
     shard.stopped().await;
     // Nobody gave a plan: the shard was stopped by its handle, or because another one failed.
     running.plan.borrow_mut().get_or_insert(ShutdownPlan::graceful(UNPLANNED_GRACE));
+    let phases = Phases::new(shard, &running.plan);
     for Open { service, listeners } in services {
-        let phases = Phases::new(shard, &service, &running.plan);
-        phases.run(listeners).await;
+        phases.end(&service, listeners).await;
     }
     place.0.replace(None);
 }

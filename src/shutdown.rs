@@ -10,7 +10,11 @@
 
 use crate::{connection::Service, error::EndReason};
 use shards::{Key, Shard, net::Listener, time};
-use std::{cell::RefCell, rc::Rc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
 
 /// How long each phase of the end may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,8 +58,15 @@ impl ShutdownPlan {
 /// The phases on one shard. The plan may be replaced while they run.
 pub(crate) struct Phases<'a> {
     shard: &'a Shard,
-    service: &'a Service,
     plan: &'a RefCell<Option<ShutdownPlan>>,
+    spent: Spent,
+}
+
+/// What the services that have ended took of the plan: it is given to a server once, not to each of its services.
+#[derive(Default)]
+struct Spent {
+    notice: Cell<Duration>,
+    grace: Cell<Duration>,
 }
 
 /// How often it is looked whether a phase is over: the deadline is not exact to the millisecond anyway.
@@ -68,49 +79,54 @@ const AT_ONCE: usize = 128;
 const PAUSE: Duration = Duration::from_millis(1);
 
 impl<'a> Phases<'a> {
-    pub(crate) fn new(
-        shard: &'a Shard,
-        service: &'a Service,
-        plan: &'a RefCell<Option<ShutdownPlan>>,
-    ) -> Self {
-        Phases { shard, service, plan }
+    pub(crate) fn new(shard: &'a Shard, plan: &'a RefCell<Option<ShutdownPlan>>) -> Self {
+        Phases { shard, plan, spent: Spent::default() }
     }
 
-    pub(crate) async fn run(&self, listeners: Vec<Rc<Listener>>) {
-        self.until(|_| false, |plan| plan.notice).await;
-        self.service.begin_drain();
+    /// Ends a service; the next one has what it leaves of notice and grace.
+    pub(crate) async fn end(&self, service: &Service, listeners: Vec<Rc<Listener>>) {
+        let is_empty = || service.connection_count() == 0;
+        self.until(|| false, |plan| plan.notice, &self.spent.notice).await;
+        service.begin_drain();
         for listener in listeners {
             listener.close().await;
         }
-        self.each(Service::drain).await;
-        self.until(|service| service.connection_count() == 0, |plan| plan.grace).await;
-        self.each(|service, connection| service.force(connection, EndReason::Shutdown)).await;
-        self.until(|service| service.connection_count() == 0, |plan| plan.write).await;
-        self.each(Service::cut).await;
+        each(service, Service::drain).await;
+        self.until(is_empty, |plan| plan.grace, &self.spent.grace).await;
+        each(service, |service, connection| service.force(connection, EndReason::Shutdown)).await;
+        // Each service its own: what was told to end may always write.
+        self.until(is_empty, |plan| plan.write, &Cell::default()).await;
+        each(service, Service::cut).await;
     }
 
-    /// Does something with every connection, a few at a time: those that still work are served in between.
-    async fn each(&self, act: impl Fn(&Service, Key)) {
-        for (index, key) in self.service.connection_keys().into_iter().enumerate() {
-            if index > 0 && index % AT_ONCE == 0 {
-                // A sleep and not a yield: a task that only yields runs again in the same turn.
-                time::sleep(PAUSE).await;
-            }
-            act(self.service, key);
-        }
-    }
-
-    /// Waits until `is_over`, at most as long as the plan says now: a hastier one that arrives meanwhile is obeyed.
-    async fn until(&self, is_over: impl Fn(&Service) -> bool, bound: impl Fn(ShutdownPlan) -> Duration) {
-        let began = self.shard.now();
+    /// Waits until `is_over`, at most as long as the plan says now, with what was spent before: a hastier one that
+    /// arrives meanwhile is obeyed.
+    async fn until(
+        &self,
+        is_over: impl Fn() -> bool,
+        bound: impl Fn(ShutdownPlan) -> Duration,
+        spent: &Cell<Duration>,
+    ) {
+        let (began, before) = (self.shard.now(), spent.get());
         loop {
             let plan = self.plan.borrow().unwrap_or_else(ShutdownPlan::now);
-            let is_late = self.shard.now().saturating_sub(began) >= bound(plan);
-            if is_over(self.service) || is_late {
+            spent.set(before + self.shard.now().saturating_sub(began));
+            if is_over() || spent.get() >= bound(plan) {
                 return;
             }
             time::sleep(LOOK).await;
         }
+    }
+}
+
+/// Does something with every connection, a few at a time: those that still work are served in between.
+async fn each(service: &Service, act: impl Fn(&Service, Key)) {
+    for (index, key) in service.connection_keys().into_iter().enumerate() {
+        if index > 0 && index % AT_ONCE == 0 {
+            // A sleep and not a yield: a task that only yields runs again in the same turn.
+            time::sleep(PAUSE).await;
+        }
+        act(service, key);
     }
 }
 

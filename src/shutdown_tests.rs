@@ -4,7 +4,7 @@ use super::{AT_ONCE, Phases, ShutdownPlan};
 use crate::{
     EndReason,
     connection::{Service, ServiceOptions},
-    exchange::Exchange,
+    exchange::{Exchange, asynchronous},
     limits::Limits,
     routing::Router,
 };
@@ -15,8 +15,14 @@ use shards::{
 };
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
+const HOUR: Duration = Duration::from_secs(3600);
+
 /// A service on the first shard, listening on port 80.
 fn serve(simulation: &Simulation, router: Router) -> (Rc<Service>, Listener) {
+    serve_at(simulation, "127.0.0.1:80", router)
+}
+
+fn serve_at(simulation: &Simulation, at: &str, router: Router) -> (Rc<Service>, Listener) {
     let options = ServiceOptions {
         limits: Limits::DEFAULT,
         router: router.finish().expect("sound routes"),
@@ -29,7 +35,7 @@ fn serve(simulation: &Simulation, router: Router) -> (Rc<Service>, Listener) {
     };
     simulation.on(0, |shard| {
         let service = Service::new(shard, options);
-        let at = "127.0.0.1:80".parse().expect("an address");
+        let at = at.parse().expect("an address");
         let listener = Listener::bind(shard, &at, service.clone()).expect("the simulation listens");
         (service, listener)
     })
@@ -47,7 +53,7 @@ fn end(
         let shard = shard.clone();
         shard.clone().spawn(async move {
             let plan = RefCell::new(Some(plan));
-            Phases::new(&shard, &service, &plan).run(vec![Rc::new(listener)]).await;
+            Phases::new(&shard, &plan).end(&service, vec![Rc::new(listener)]).await;
         })
     })
 }
@@ -122,6 +128,37 @@ fn fault_89_an_end_between_accept_and_first_read_leaves_nothing_and_loses_no_req
         expect_nothing_left(&simulation, &service, &what);
     }
     assert!(unread > 100 && answered > 300, "{unread} ended before the first read, {answered} answered");
+}
+
+/// 84: the services of a server share notice and grace; each may write what it has told to end.
+#[test]
+fn fault_84_a_second_service_has_what_the_first_left_of_the_plan() {
+    let hanging = || Router::new().route("/", asynchronous(async |x: &mut Exchange| x.sleep(HOUR).await));
+    let simulation = Simulation::with(1, 1, SimFaults::default());
+    let ((first, listener), (second, beside)) =
+        (serve_at(&simulation, "127.0.0.1:80", hanging()), serve_at(&simulation, "127.0.0.1:81", hanging()));
+    let clients = [80, 81].map(|port| simulation.connect(port));
+    clients.iter().for_each(|client| client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
+    simulation.run_for(Duration::from_millis(20));
+    let seconds = Duration::from_secs;
+    let plan = ShutdownPlan { notice: seconds(20), grace: seconds(10), write: seconds(1) };
+    let began = simulation.now();
+    let end = simulation.on(0, |shard| {
+        let shard = shard.clone();
+        shard.clone().spawn(async move {
+            let plan = RefCell::new(Some(plan));
+            let phases = Phases::new(&shard, &plan);
+            phases.end(&first, vec![Rc::new(listener)]).await;
+            phases.end(&second, vec![Rc::new(beside)]).await;
+        })
+    });
+    assert!(simulation.run_until(seconds(100), || end.is_finished()));
+    let took = simulation.now() - began;
+    assert!((seconds(30)..seconds(33)).contains(&took), "{took:?}");
+    for client in clients {
+        let received = String::from_utf8(client.received()).expect("text");
+        assert!(received.starts_with("HTTP/1.1 503 "), "{received:?}");
+    }
 }
 
 fn expect_nothing_left(simulation: &Simulation, service: &Service, what: &str) {

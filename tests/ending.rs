@@ -10,7 +10,7 @@ use std::{
     net::{SocketAddr, TcpStream},
     sync::mpsc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 fn start(driver: &str, routes: impl Fn(&Shard) -> Router + Send + Sync + 'static) -> (Server, SocketAddr) {
@@ -79,6 +79,22 @@ fn fault_82_the_program_gives_notice_before_it_closes() {
         assert_eq!((served.status, served.field("connection")), (200, None), "{driver}: it serves as before");
         server.signal("INT");
         assert_eq!(server.wait_end().code(), Some(0));
+    });
+}
+
+/// Notice and grace are the whole program's: what the first listener has used of them is not given to the operator's
+/// one again.
+#[test]
+fn fault_84_the_plan_is_given_once_to_all_listeners() {
+    for_each_driver(|driver| {
+        let flags = ["demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--driver", driver];
+        let mut server = Launch::new(flags).args(&["--notice", "2"]).start();
+        server.connect().get("/plaintext");
+        let began = Instant::now();
+        server.signal("TERM");
+        assert_eq!(server.wait_end().code(), Some(0));
+        let took = began.elapsed();
+        assert!((Duration::from_secs(2)..Duration::from_secs(4)).contains(&took), "{driver}: {took:?}");
     });
 }
 
