@@ -5,7 +5,7 @@ mod common;
 
 use common::{client::Client, for_each_driver, process, wait_for};
 use shardlet::{
-    EndReason, Exchange, Limits, Result, Router, Server, ShutdownPlan, asynchronous, get, post,
+    EndReason, Exchange, Limits, Result, Router, Server, ShutdownPlan, any, asynchronous, get, post,
     routing::HalfClose, server::snapshots, stats::ShardSnapshot,
 };
 use shards::{DriverChoice, net::SocketAddress};
@@ -95,6 +95,19 @@ fn router() -> Router {
         .route("/plain", get(|x: &mut Exchange| x.write("plain")))
         .route("/peer", get(|x: &mut Exchange| x.write(format!("{:?}", x.peer()))))
         .route("/deaf", post(|x: &mut Exchange| x.write("not read")))
+        .route_with(
+            "/whole/{name}",
+            any(|x: &mut Exchange| {
+                let length = x.take_body().len();
+                x.write(format!("{length} bytes"))
+            }),
+            |route| {
+                route.buffer_body(100);
+            },
+        )
+        .route_with("/first/{name}", any(|x: &mut Exchange| x.write("begun")), |route| {
+            route.after_first_content();
+        })
         .route("/big", get(|x: &mut Exchange| x.write(vec![b'b'; BIG])))
         .route("/endless", get(endless()))
         .route("/echo", post(echo()))
@@ -478,5 +491,17 @@ fn a_handler_knows_its_peer() {
         let mut answer = String::new();
         other.read_to_string(&mut answer).expect("an answer");
         assert!(answer.ends_with(&format!("\r\n\r\nSome({own})")), "{answer} to {own}");
+    });
+}
+
+/// A route that waits for content does not wait for one that its request does not have.
+#[test]
+fn a_request_without_content_has_all_of_it() {
+    for_each_server(Limits::DEFAULT, |server| {
+        let mut client = server.connect();
+        assert_eq!(client.get("/whole/a").text(), "0 bytes");
+        assert_eq!(client.get("/first/a").text(), "begun");
+        assert_eq!(client.post("/whole/a", b"").text(), "0 bytes");
+        assert_eq!(client.post("/whole/a", b"abc").text(), "3 bytes");
     });
 }

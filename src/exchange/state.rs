@@ -23,7 +23,8 @@ pub(crate) fn advance(s: &mut State, event: Event, actions: &mut Actions) {
     match event {
         Event::Started { coordinated, has_body, wait } => {
             start(s, coordinated, has_body);
-            s.wait = wait;
+            // A request without content has all of it: nothing will come that could end the wait.
+            s.wait = if has_body { wait } else { Wait::Nothing };
         }
         Event::CallbackReturned { outcome, intents } => callback_returned(s, actions, outcome, intents),
         Event::TaskArrived => owe(s, Due::TASK),
