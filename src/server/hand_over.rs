@@ -27,7 +27,7 @@ pub struct ListeningSockets {
 }
 
 /// Second descriptors of all sockets on which a server listens, for a process that goes on with them
-/// ([`Builder::take_over`]), in the order of its addresses. The server goes on as before.
+/// ([`Builder::take_over`](crate::server::Builder::take_over)), in the order of its addresses. The server goes on as before.
 ///
 /// # Errors
 /// The kernel's: no descriptor is left; or a shard is ending already.
@@ -64,7 +64,7 @@ pub fn begin_hand_over(handles: &[ShardHandle], plan: ShutdownPlan) {
     begin_shutdown(handles, plan);
 }
 
-/// Waits until none of a server's listeners accepts any more; given up after [`STOP_WITHIN`].
+/// Waits until none of a server's listeners accepts any more; given up after 10 s.
 pub fn wait_until_stopped(handles: &[ShardHandle]) {
     let stopped = |shard: &Shard| {
         let listeners = running_on(shard).map_or_else(Vec::new, |running| {
